@@ -1,0 +1,46 @@
+"""One spelling for every value: the JSON whose digest decides whether two runs mean the same, and the mask for secrets."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+
+_SECRET_NAME = re.compile(r"(token|key|secret|password|passwd|credentials?)$", re.IGNORECASE)
+_NAMES_A_SECRET = re.compile(r"token|key|secret|password|credential", re.IGNORECASE)
+_USER_IN_ADDRESS = re.compile(r"(?<=://)[^/@\s]*@")
+
+MASK = "***"
+
+
+def canonical_json(value: object) -> str:
+    """Return `value` as JSON that does not depend on the order of keys; NaN and infinities raise ValueError.
+
+    Everything outside ASCII is escaped, so that the digest is one of bytes about which no two machines can differ.
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def sha256_hex(value: object) -> str:
+    """Return the 64 hexadecimal digits of SHA-256 over the canonical JSON of `value`."""
+    return hashlib.sha256(canonical_json(value).encode("ascii")).hexdigest()
+
+
+def masked(value: object, name: str = "") -> object:
+    """Return `value`, which stands under the key `name`, with everything that may be a secret replaced by `MASK`.
+
+    A name that ends in a word for a secret hides whatever stands there; one that merely contains such a word hides
+    text only, since `max_num_scheduled_tokens: 512` is a number that people look for. Null, true and false say nothing
+    and stay. A user and password inside an address are hidden wherever they stand.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if _SECRET_NAME.search(name) or (isinstance(value, str) and _NAMES_A_SECRET.search(name)):
+        return MASK
+    if isinstance(value, dict):
+        return {key: masked(item, str(key)) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [masked(item, name) for item in value]
+    if isinstance(value, str):
+        return _USER_IN_ADDRESS.sub(f"{MASK}@", value)
+    return value

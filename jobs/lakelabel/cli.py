@@ -1,0 +1,139 @@
+"""The command line. Progress goes to stderr, the report to stdout; exit codes: 0 done, 1 failed and can be resumed,
+2 settings or arguments are wrong and nothing was touched, 3 stopped on purpose."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+
+from lakelabel import __version__
+from lakelabel.errors import LakelabelError, SettingsError
+from lakelabel.settings import load
+from lakelabel.task import load_task
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Label the rows of a Delta table."
+)
+
+Conf = Annotated[Path, typer.Option("--conf", help="Settings file (YAML).")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="Override one setting: key=value. May be repeated.")]
+Limit = Annotated[int | None, typer.Option("--limit", help="Only the N documents of the lowest doc_hash.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the report as one JSON object, the last line of stdout.")]
+ModelChange = Annotated[
+    bool, typer.Option("--allow-model-change", help="Let another model write under this prompt_version.")
+]
+SourceChange = Annotated[
+    bool, typer.Option("--allow-source-change", help="Let another source table write under this prompt_version.")
+]
+
+
+@app.callback()
+def _root() -> None:
+    """Label the rows of a Delta table with a language model; never pay twice."""
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(__version__)
+
+
+@app.command()
+def classify(
+    conf: Conf,
+    set_: Set = None,
+    limit: Limit = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan, print what would be done, write nothing.")] = False,
+    allow_model_change: ModelChange = False,
+    allow_source_change: SourceChange = False,
+    as_json: Json = False,
+) -> None:
+    """Label every document that has no label yet; start again to resume."""
+    _work(conf, set_ or [], (limit, allow_model_change, allow_source_change), as_json, dry_run=dry_run)
+
+
+@app.command()
+def plan(
+    conf: Conf,
+    set_: Set = None,
+    limit: Limit = None,
+    allow_model_change: ModelChange = False,
+    allow_source_change: SourceChange = False,
+    as_json: Json = False,
+) -> None:
+    """The first half of classify alone, for a cheaper cluster; classify with the same settings goes on from it."""
+    _work(conf, set_ or [], (limit, allow_model_change, allow_source_change), as_json, plan_only=True)
+
+
+def _work(
+    conf: Path,
+    overrides: Sequence[str],
+    options: tuple[int | None, bool, bool],
+    as_json: bool,
+    dry_run: bool = False,
+    plan_only: bool = False,
+) -> None:
+    settings = load(conf, overrides)
+    task = load_task(settings.task)
+
+    # Spark is imported and started only once the settings and the task are known to be good.
+    from lakelabel.job import Options, open_job
+    from lakelabel.planning import preview
+    from lakelabel.progress import Terminal
+    from lakelabel.run import classify as run
+    from lakelabel.session import open_session
+
+    with Terminal() as terminal:
+        spark = open_session()
+        job = open_job(spark, settings, task, Options(*options))
+        if dry_run:
+            result: dict[str, Any] = dataclasses.asdict(preview(spark, job))
+        else:
+            result = run(spark, job, terminal, plan_only).as_dict()
+    print(json.dumps(result) if as_json else _readable(result), flush=True)
+
+
+def _readable(result: dict[str, Any], indent: str = "") -> str:
+    lines = []
+    for key, value in result.items():
+        if isinstance(value, dict):
+            lines += [f"{indent}{key}:", _readable(value, indent + "  ")] if value else []
+        else:
+            lines.append(f"{indent}{key}: {value}")
+    return "\n".join(lines)
+
+
+def _guarded(command: Callable[[], Any]) -> int:
+    try:
+        command()
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        print("interrupted; start again to resume", file=sys.stderr)
+        return 1
+    except SettingsError as error:
+        print("\n".join(f"error: {line}" for line in str(error).splitlines()), file=sys.stderr)
+        return error.exit_code
+    except LakelabelError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry of the console script and of the launchers."""
+    sys.exit(_guarded(lambda: app(args=None if arguments is None else list(arguments), standalone_mode=False)))
+
+
+if __name__ == "__main__":
+    main()

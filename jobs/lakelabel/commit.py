@@ -1,0 +1,88 @@
+"""Commit: bring ``labels`` and ``quarantine`` up to the accepted facts of a run, by MERGEs that may be repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakelabel import merge
+from lakelabel.delta import retried
+from lakelabel.errors import Fenced
+from lakelabel.lease import Lease
+from lakelabel.ledger import Ledger, Run, Shard
+from lakelabel.merge import Facts
+from lakelabel.tables import Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SHARDS_AT_ONCE = 200
+"""Attempts named by one MERGE; more would make its text longer than a parser likes."""
+
+_ROWS_A_FILE = 500_000
+
+
+@dataclass(frozen=True)
+class Committer:
+    """Writes the states under one lease."""
+
+    spark: SparkSession
+    tables: Tables
+    ledger: Ledger
+    lease: Lease
+
+    def commit(self, run: Run, shards: Sequence[Shard]) -> None:
+        """Commit accepted shards of a run, and mark them. Raises Fenced where a newer owner has taken over."""
+        accepted = [shard for shard in shards if shard.state == "accepted"]
+        for start in range(0, len(accepted), _SHARDS_AT_ONCE):
+            batch = accepted[start : start + _SHARDS_AT_ONCE]
+            facts = Facts(
+                run.prompt_version,
+                run.run_id,
+                tuple(shard.attempt for shard in batch if shard.attempt is not None),
+                tuple((shard.lo, shard.hi) for shard in batch),
+            )
+            self._merge(facts)
+            self.ledger.mark_committed(run, batch)
+
+    def _merge(self, facts: Facts) -> None:
+        brought = self.spark.sql(
+            "SELECT count_if(failure_code IS NULL) AS labels, count_if(failure_code IS NOT NULL) AS failures "
+            f"FROM {facts.source(self.tables, 'true')}"
+        ).collect()[0]
+        # Labels come first: a reader must never find an old label beside the failure that took it away.
+        gained = self._inserted(merge.insert_labels(self.tables, facts), brought["labels"])
+        if gained < brought["labels"] or brought["failures"]:
+            self._update_if_older(merge.update_labels(self.tables, facts), merge.older_labels(self.tables, facts))
+        self._inserted(merge.insert_quarantine(self.tables, facts), brought["failures"])
+        self._update_if_older(merge.update_quarantine(self.tables, facts), merge.older_quarantine(self.tables, facts))
+
+    def _inserted(self, statement: str, rows: int) -> int:
+        return self._fenced(statement, rows)["num_inserted_rows"] if rows else 0
+
+    def _update_if_older(self, statement: str, question: str) -> None:
+        # A matched-only MERGE under a fence writes a version even where it changes nothing.
+        if self.spark.sql(question).collect():
+            self._fenced(statement, 0)
+
+    def _fenced(self, statement: str, rows: int) -> dict[str, int]:
+        """Run a MERGE under the lease's epoch. Delta skips it, with an empty result, once a newer epoch has written."""
+
+        def run() -> dict[str, int]:
+            # These settings leak into other writes of their session, so each MERGE has a session of its own.
+            session = self.spark.newSession()
+            session.conf.set("spark.databricks.delta.write.txnAppId", self.lease.prompt_version)
+            session.conf.set("spark.databricks.delta.write.txnVersion", str(self.lease.next_txn()))
+            session.conf.set("spark.databricks.delta.merge.repartitionBeforeWrite.enabled", "false")
+            session.conf.set("spark.sql.shuffle.partitions", str(1 + rows // _ROWS_A_FILE))
+            for key in ("spark.sql.session.timeZone", "spark.databricks.delta.snapshotPartitions"):
+                session.conf.set(key, self.spark.conf.get(key) or "")
+            result = session.sql(statement).collect()
+            if not result:
+                raise Fenced(
+                    f"the lease of {self.lease.prompt_version} was taken over; this driver writes nothing more"
+                )
+            return dict(result[0].asDict())
+
+        return retried(run)

@@ -1,0 +1,161 @@
+"""A job: settings and task bound to a session, checked whole before anything is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakelabel.canonical import canonical_json, sha256_hex
+from lakelabel.errors import SettingsError
+from lakelabel.facts import Gate
+from lakelabel.ledger import Ledger, Run
+from lakelabel.model import ModelName, name_model
+from lakelabel.plan import Scope
+from lakelabel.settings import Settings, check_model, result_digest
+from lakelabel.source import Source, open_source
+from lakelabel.tables import Tables
+from lakelabel.task import Task, definition, prompt_digest, prompt_version
+from lakelabel_udfs.specs import EngineSpec, LabelSpec, PromptSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TIER = "first"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says beside the settings."""
+
+    limit: int | None = None
+    allow_model_change: bool = False
+    allow_source_change: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that a run is made from."""
+
+    settings: Settings
+    task: Task
+    options: Options
+    tables: Tables
+    source: Source
+    model: ModelName
+    have_tables: bool
+
+    @property
+    def prompt_version(self) -> str:
+        """The prompt_version that this job labels under."""
+        return prompt_version(self.task, self.settings.source.text, self.settings.quality.overflow)
+
+    @property
+    def prompt_digest(self) -> str:
+        """The whole digest that the prompt_version begins."""
+        return prompt_digest(self.task, self.settings.source.text, self.settings.quality.overflow)
+
+    @property
+    def prompt_definition(self) -> Mapping[str, Any]:
+        """What the digest is of."""
+        return definition(self.task, self.settings.source.text, self.settings.quality.overflow)
+
+    @property
+    def settings_digest(self) -> str:
+        """Digest of everything that can change a result; an unfinished run with another one is not continued."""
+        digest = result_digest(self.settings, self.task, self.options.limit, TIER)
+        return sha256_hex([digest, self.model.model_id, self.model.model_revision])
+
+    @property
+    def scope(self) -> Scope:
+        """What plan is told."""
+        return Scope(
+            self.source,
+            self.settings.source,
+            self.options.limit,
+            self.prompt_version,
+            self.model.model_id,
+            self.model.model_revision,
+            self.settings.engine.max_model_len,
+        )
+
+    @property
+    def gate(self) -> Gate:
+        """The quality gate of every fact of a model."""
+        return Gate(self.settings.quality.min_confidence, self.settings.quality.min_label_mass)
+
+    @property
+    def engine_spec(self) -> EngineSpec:
+        """What travels to the executors about the engine."""
+        return engine_spec(self.settings, self.model)
+
+    @property
+    def prompt_spec(self) -> PromptSpec:
+        """What travels to the executors about the prompt."""
+        return prompt_spec(self.task, self.prompt_version, self.settings)
+
+
+def open_job(spark: SparkSession, settings: Settings, task: Task, options: Options) -> Job:
+    """Check everything that can be checked without writing, and bind it. Raises SettingsError."""
+    check_model(settings)
+    if options.limit is not None and options.limit < 1:
+        raise SettingsError("--limit", options.limit, "give at least 1, or leave it out")
+    tables = Tables(settings.tables.root, settings.tables.deletion_vectors, settings.tables.history_days)
+    source = open_source(spark, settings.source, tables)
+    tables.check(spark)
+    job = Job(settings, task, options, tables, source, name_model(settings.engine), tables.exists(spark))
+    if job.have_tables:
+        runs = [run for run in Ledger(spark, tables).runs(job.prompt_version) if run.state != "closed"]
+        if runs:
+            _check_unchanged(job, runs[-1])
+    return job
+
+
+def engine_spec(settings: Settings, model: ModelName) -> EngineSpec:
+    """The spec of the settings' engine."""
+    engine = settings.engine
+    return EngineSpec(
+        kind=engine.kind,
+        model=engine.model,
+        model_id=model.model_id,
+        model_revision=model.model_revision,
+        revision=engine.revision,
+        max_model_len=engine.max_model_len,
+        max_num_seqs=engine.max_num_seqs,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+        gpu_memory_utilization=engine.gpu_memory_utilization,
+        tensor_parallel_size=engine.tensor_parallel_size,
+        window=engine.window,
+        extra=canonical_json(engine.extra),
+    )
+
+
+def prompt_spec(task: Task, version: str, settings: Settings) -> PromptSpec:
+    """The spec of the task's prompt."""
+    return PromptSpec(
+        prompt_version=version,
+        instruction=task.instruction,
+        labels=tuple(LabelSpec(label.name, label.description) for label in task.labels),
+        examples=tuple((example.text, example.label) for example in task.examples),
+        answer_prefix=task.answer_prefix,
+        scoring=task.scoring,
+        chat_template_kwargs=tuple(sorted(task.chat_template_kwargs.items())),
+        overflow=settings.quality.overflow,
+    )
+
+
+def _check_unchanged(job: Job, last: Run) -> None:
+    model = (job.model.model_id, job.model.model_revision)
+    if model != (last.model_id, last.model_revision) and not job.options.allow_model_change:
+        raise SettingsError(
+            "engine.model",
+            job.settings.engine.model,
+            f"{job.prompt_version} was labelled by {last.model_id} (revision {last.model_revision}) and this is "
+            f"{model[0]} (revision {model[1]}); go back to it, or give --allow-model-change",
+        )
+    if job.source.table != last.source_table and not job.options.allow_source_change:
+        raise SettingsError(
+            "source.table",
+            job.settings.source.table,
+            f"{job.prompt_version} labels {last.source_table}; go back to it, or give --allow-source-change",
+        )

@@ -1,0 +1,240 @@
+"""Plan: what is to be inferred, what is known already, and how it is cut into shards. Spark SQL alone, no Python on rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakelabel.ledger import accepted_facts
+from lakelabel.sections import Source as SourceSettings
+from lakelabel.source import Source, documents, token_estimate
+from lakelabel.tables import Tables, in_list
+from lakelabel_udfs.outcome import CONTENT_FAILURES
+from lakelabel_udfs.schema import LABELS, QUARANTINE, QUEUE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BUCKET_BITS = 16
+"""Shards are cut at multiples of 2^48 in doc_hash: 65,536 counts are all that the driver ever sees of a table."""
+
+_FILE_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a plan is about: a pinned source, the prompt and model it is for, and how much of it."""
+
+    source: Source
+    settings: SourceSettings
+    limit: int | None
+    prompt_version: str
+    model_id: str
+    model_revision: str | None
+    max_model_len: int
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Documents of a plan, as in the report, and what the shards are cut by."""
+
+    source: int = 0
+    already_labeled: int = 0
+    already_quarantined: int = 0
+    by_rule: int = 0
+    infer: int = 0
+    copies: int = 0
+    tokens: int = 0
+    text_bytes: int = 0
+    fingerprint: list[tuple[int, int, int]] = field(default_factory=list)
+    buckets: list[tuple[int, int, int]] = field(default_factory=list)
+
+    @property
+    def pending(self) -> int:
+        """Documents that this plan is to settle."""
+        return self.source - self.already_labeled - self.already_quarantined
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan that has been counted and not written: its counts, and the rows for the queue while the session holds them."""
+
+    counts: Counts
+    pending: DataFrame
+
+
+@contextmanager
+def planned(spark: SparkSession, tables: Tables, scope: Scope, have_tables: bool) -> Iterator[Plan]:
+    """Count the documents in scope and decide for each what becomes of it. Writes nothing.
+
+    The source is read once: what is pending is kept on the executors' disks until the block ends.
+    """
+    from pyspark import StorageLevel
+
+    found = documents(spark, scope.source, scope.settings, scope.limit)
+    compared = (_compare(spark, tables, scope, found) if have_tables else _nothing_known(found)).persist(
+        StorageLevel.DISK_ONLY
+    )
+    try:
+        pending = _decide(spark, tables, scope, compared, have_tables).persist(StorageLevel.DISK_ONLY)
+        try:
+            yield Plan(_count(compared, pending), pending)
+        finally:
+            pending.unpersist()
+    finally:
+        compared.unpersist()
+
+
+def write_queue(tables: Tables, run_id: str, plan: Plan) -> None:
+    """Append the pending documents to the queue, sorted by doc_hash, so that a shard's range reads one file or two."""
+    from pyspark.sql.functions import lit
+
+    files = max(1, math.ceil(plan.counts.text_bytes / _FILE_BYTES))
+    rows = plan.pending.withColumn("run_id", lit(run_id)).repartitionByRange(files, "kind", "doc_hash")
+    tables.append(rows.sortWithinPartitions("kind", "doc_hash"), QUEUE)
+
+
+def _compare(spark: SparkSession, tables: Tables, scope: Scope, found: DataFrame) -> DataFrame:
+    """Each document beside what the states say of it: already settled where they have the same content or a newer fact."""
+    version = f"prompt_version = {in_list([scope.prompt_version])}"
+    newer = f"(source_table_id = {in_list([scope.source.table_id])} AND source_version > {scope.source.version})"
+    columns = ("doc_hash", "doc_id", "content_hash AS {0}_content", f"{newer} AS {{0}}_newer")
+    labels = tables.read(spark, LABELS).where(version)
+    labels = labels.selectExpr(*(column.format("label") for column in columns))
+    quarantine = tables.read(spark, QUARANTINE).where(version)
+    quarantine = quarantine.selectExpr(
+        *(column.format("failure") for column in columns), "status", "attempts AS prior_attempts", "first_failed_at"
+    )
+    joined = found.join(labels, ["doc_hash", "doc_id"], "left").join(quarantine, ["doc_hash", "doc_id"], "left")
+    already = (
+        "CASE WHEN label_content = content_hash OR label_newer THEN 'labeled'"
+        " WHEN status = 'open' AND (failure_content = content_hash OR failure_newer) THEN 'quarantined' END"
+    )
+    others = [column for column in found.columns if column != "text"]
+    return joined.selectExpr("*", f"{already} AS already").selectExpr(
+        *others,
+        # Kept on disk while the plan is made: only texts that are still to be read.
+        "CASE WHEN already IS NULL THEN text END AS text",
+        *("already", "coalesce(prior_attempts, 0) AS prior_attempts", "first_failed_at"),
+    )
+
+
+def _nothing_known(found: DataFrame) -> DataFrame:
+    return found.selectExpr(
+        *found.columns,
+        "CAST(NULL AS STRING) AS already",
+        "0 AS prior_attempts",
+        "CAST(NULL AS TIMESTAMP) AS first_failed_at",
+    )
+
+
+def _decide(spark: SparkSession, tables: Tables, scope: Scope, compared: DataFrame, have_tables: bool) -> DataFrame:
+    """Rows for the queue, but for run_id: decided by a rule, a copy of known or pending content, or to be inferred."""
+    pending = compared.where("already IS NULL")
+    ruled = pending.where("failure_code IS NOT NULL").selectExpr("'rule' AS kind", *_common(text="NULL", tokens="0"))
+    open_ = pending.where("failure_code IS NULL")
+    first = (
+        open_.groupBy("content_hash")
+        .agg(_min_struct("doc_hash", "doc_id"))
+        .selectExpr("first.doc_hash AS doc_hash", "first.doc_id AS doc_id", "content_hash AS first_of")
+    )
+    if have_tables:
+        first = first.join(_settled(spark, tables, scope), "first_of", "left_anti")
+    # Joined by document and not by content: one text that half of the corpus shares would be one task.
+    placed = open_.join(first, ["doc_hash", "doc_id"], "left")
+    inferred = "first_of IS NOT NULL"
+    estimate = f"least({token_estimate()}, {scope.max_model_len})"
+    worked = placed.selectExpr(
+        f"CASE WHEN {inferred} THEN 'infer' ELSE 'copy' END AS kind",
+        *_common(text=f"CASE WHEN {inferred} THEN text END", tokens=f"CASE WHEN {inferred} THEN {estimate} ELSE 0 END"),
+    )
+    return ruled.unionByName(worked)
+
+
+def _common(text: str, tokens: str) -> list[str]:
+    return [
+        *("doc_id", "doc_hash", "content_hash"),
+        f"CAST({text} AS STRING) AS text",
+        f"CAST({tokens} AS BIGINT) AS tokens",
+        *("failure_code", "failure_message", "prior_attempts", "first_failed_at"),
+    ]
+
+
+def _settled(spark: SparkSession, tables: Tables, scope: Scope) -> DataFrame:
+    return settled_facts(spark, tables, scope.prompt_version, scope.model_id, scope.model_revision).selectExpr(
+        "content_hash AS first_of"
+    )
+
+
+def settled_facts(
+    spark: SparkSession, tables: Tables, prompt_version: str, model_id: str, model_revision: str | None
+) -> DataFrame:
+    """Accepted facts that settle their content for every document that has it: a model's own word, label or failure of
+    the content. They are facts and never state rows, so a label that was replaced still answers for its text."""
+    from pyspark.sql.functions import col, lit
+
+    codes = in_list(CONTENT_FAILURES)
+    return (
+        accepted_facts(spark, tables, prompt_version)
+        .where(
+            (col("model_id") == lit(model_id))
+            & col("model_revision").eqNullSafe(lit(model_revision))
+            & col("copied_from").isNull()
+        )
+        .where(f"failure_code IS NULL OR failure_code IN ({codes})")
+    )
+
+
+def _min_struct(*columns: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.min(F.struct(*columns)).alias("first")
+
+
+def _count(compared: DataFrame, pending: DataFrame) -> Counts:
+    from pyspark.sql.functions import expr
+
+    scope = (
+        compared.groupBy(expr("CAST(shiftright(doc_hash, 56) AS INT) AS bucket"))
+        .agg(
+            expr("count(*) AS documents"),
+            expr("sum(CAST(xxhash64(doc_id, content_hash) AS DECIMAL(38, 0))) AS hash"),
+            expr("count_if(already = 'labeled') AS labeled"),
+            expr("count_if(already = 'quarantined') AS quarantined"),
+        )
+        .orderBy("bucket")
+        .collect()
+    )
+    kinds = {
+        row["kind"]: row
+        for row in pending.groupBy("kind")
+        .agg(expr("count(*) AS n"), expr("sum(tokens) AS tokens"), expr("sum(octet_length(text)) AS bytes"))
+        .collect()
+    }
+    buckets = (
+        pending.where("kind = 'infer'")
+        .groupBy(expr(f"CAST(shiftright(doc_hash, {64 - BUCKET_BITS}) AS INT) AS bucket"))
+        .agg(expr("count(*) AS n"), expr("sum(tokens) AS tokens"))
+        .orderBy("bucket")
+        .collect()
+    )
+    infer = kinds.get("infer")
+    return Counts(
+        source=sum(row["documents"] for row in scope),
+        already_labeled=sum(row["labeled"] for row in scope),
+        already_quarantined=sum(row["quarantined"] for row in scope),
+        by_rule=kinds["rule"]["n"] if "rule" in kinds else 0,
+        infer=infer["n"] if infer else 0,
+        copies=kinds["copy"]["n"] if "copy" in kinds else 0,
+        tokens=infer["tokens"] if infer else 0,
+        text_bytes=(infer["bytes"] or 0) if infer else 0,
+        fingerprint=[(row["bucket"], row["documents"], int(row["hash"])) for row in scope],
+        buckets=[(row["bucket"], row["n"], row["tokens"]) for row in buckets],
+    )
+
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column

@@ -1,0 +1,87 @@
+"""A run: lease, plan, label, commit, finish. Starting again is resuming."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from lakelabel.canonical import canonical_json
+from lakelabel.errors import SettingsError
+from lakelabel.job import Job
+from lakelabel.lease import Lease
+from lakelabel.ledger import Run
+from lakelabel.planning import plan_run
+from lakelabel.progress import Reporter
+from lakelabel.report import Report, Tally, report, tally
+from lakelabel.tables import in_list, values_sql
+from lakelabel.work import Work
+from lakelabel.working import close_run, finish_run
+from lakelabel_udfs.schema import PROMPTS
+from lakelabel_udfs.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def classify(spark: SparkSession, job: Job, reporter: Reporter, plan_only: bool = False) -> Report:
+    """Label what is pending, and bring an unfinished run to its end first. With ``plan_only`` stop once a plan is ready."""
+    job.tables.create(spark)
+    _register_prompt(spark, job)
+    with Lease.take(spark, job.tables, job.prompt_version, job.settings.queue.lease_seconds) as lease:
+        work = Work(spark, job, lease, reporter, Telemetry(spark))
+        with work.timed("total"):
+            runs, tallies = zip(*_go_on(work, plan_only), strict=True)
+    counted: Tally = tallies[0]
+    for another in tallies[1:]:
+        counted += another
+    return report(runs, counted, work.clock, job.settings.cost.price_per_slot_hour)
+
+
+def _go_on(work: Work, plan_only: bool) -> Iterator[tuple[Run, Tally]]:
+    """Every run that this start works on: an unfinished one first, then a new one unless the first is of the newest source."""
+    job, newest = work.job, None
+    for run in work.ledger.runs(job.prompt_version):
+        if run.state == "planning":
+            work.reporter.say(f"run {run.run_id} was never planned to its end: closed")
+            work.ledger.move_run(run.run_id, "planning", "closed")
+            work.drop_queue(run)
+        elif run.state == "ready" and run.settings_digest != job.settings_digest:
+            work.reporter.say(f"run {run.run_id} has other settings: what it accepted is committed, the rest is closed")
+            close_run(work, run)
+        elif run.state == "ready":
+            work.reporter.say(f"run {run.run_id} goes on")
+            newest = run
+            yield run, _settle(work, run, plan_only)
+    if newest is None or (not plan_only and _has_moved_on(job, newest)):
+        run = plan_run(work)
+        yield run, _settle(work, run, plan_only)
+
+
+def _settle(work: Work, run: Run, plan_only: bool) -> Tally:
+    if plan_only:
+        return tally(work.spark, work.tables, run, work.ledger.shards(run.run_id))
+    return finish_run(work, run)
+
+
+def _has_moved_on(job: Job, run: Run) -> bool:
+    return (run.source_table_id, run.source_version) != (job.source.table_id, job.source.version)
+
+
+def _register_prompt(spark: SparkSession, job: Job) -> None:
+    """Keep the prompt's definition, once; refuse a prompt_version that stands for another one."""
+    name = job.tables.name(PROMPTS)
+    known = f"SELECT digest FROM {name} WHERE prompt_version = {in_list([job.prompt_version])}"
+    found = spark.sql(known).collect()
+    if not found:
+        columns = ("prompt_version", "digest", "definition")
+        row = values_sql(columns, [(job.prompt_version, job.prompt_digest, canonical_json(job.prompt_definition))])
+        spark.sql(
+            f"MERGE INTO {name} t USING {row} s ON t.prompt_version = s.prompt_version WHEN NOT MATCHED THEN INSERT "
+            "(prompt_version, digest, definition, created_at) "
+            "VALUES (s.prompt_version, s.digest, s.definition, current_timestamp())"
+        ).collect()
+        found = spark.sql(known).collect()
+    if [row["digest"] for row in found] != [job.prompt_digest]:
+        raise SettingsError(
+            "task.name", job.task.name, f"{job.prompt_version} stands for another prompt; rename the task"
+        )

@@ -1,0 +1,67 @@
+"""The Spark session: the cluster's own where there is one, a local one with Delta otherwise."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Set on any session; they change no result of anyone else's queries.
+_RUNTIME = {
+    # Times are stored and ids are cast in one zone, wherever the driver stands.
+    "spark.sql.session.timeZone": "UTC",
+    # The default of 50 makes a small MERGE take tens of seconds.
+    "spark.databricks.delta.snapshotPartitions": "2",
+    # Beyond this many rows ORDER BY … LIMIT sorts on the executors instead of keeping the rows on the driver.
+    "spark.sql.execution.topKSortFallbackThreshold": "10000",
+}
+
+_LOCAL = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "2g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.worker.reuse": "true",
+    # Tasks would rotate through every idle worker of an earlier stage, and each would load an engine.
+    "spark.python.factory.idleWorkerMaxPoolSize": "1",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
+    "spark.speculation": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def on_a_cluster() -> bool:
+    """Whether this process was started by spark-submit or stands on a Databricks driver, which have settings of their own."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ or "DATABRICKS_RUNTIME_VERSION" in os.environ
+
+
+def open_session() -> SparkSession:
+    """The session for a job: on a cluster the one that is there, else ``local[cores]`` with Delta and Java found."""
+    from pyspark.sql import SparkSession
+
+    # Every caught AnalysisException would be printed as a line of JSON beside our own message.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    builder = SparkSession.builder.appName("lakelabel")
+    if not on_a_cluster():
+        from lakelabel.jars import delta_jar_conf
+        from lakelabel.java import ensure_java
+
+        ensure_java()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        cores = len(os.sched_getaffinity(0))
+        builder = builder.master(f"local[{max(2, cores)}]").config("spark.sql.shuffle.partitions", str(max(2, cores)))
+        for key, value in {**_LOCAL, **delta_jar_conf()}.items():
+            builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    for key, value in _RUNTIME.items():
+        spark.conf.set(key, value)
+    if not on_a_cluster():
+        # Failed tasks print whole Java stack traces, whose values can be a document's.
+        spark.sparkContext.setLogLevel("OFF")
+    return spark

@@ -1,0 +1,198 @@
+"""Where the tables are, how they come to be, and which version of a Delta table is which."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakelabel.errors import SettingsError
+from lakelabel.template import literal, quote_identifier
+from lakelabel_udfs.schema import FORMAT, TABLES, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMAT_PROPERTY = "lakelabel.format"
+LOWEST, HIGHEST = -(2**63), 2**63 - 1
+"""Ends of the range of doc_hash."""
+
+_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:/")
+
+
+def is_path(reference: str) -> bool:
+    """Whether a table or root is a path; anything with a slash or a leading dot is, everything else is a name."""
+    return "/" in reference or reference.startswith(".")
+
+
+def sql_name(reference: str) -> str:
+    """The SQL name of a Delta table: ``delta.`path``` for a path, quoted parts for ``[catalog.][schema.]table``.
+
+    Local paths are made absolute, since executors and later sessions may have another working directory.
+    """
+    if is_path(reference):
+        path = reference if _SCHEME.match(reference) else _absolute(reference)
+        return f"delta.{quote_identifier(path)}"
+    return ".".join(quote_identifier(part) for part in reference.split("."))
+
+
+def _absolute(path: str) -> str:
+    # Not resolve(): a link that is moved to another disk leads to the same table.
+    return os.path.normpath(Path(path).absolute())
+
+
+@dataclass(frozen=True)
+class DeltaVersion:
+    """One version of one table; a table that was dropped and made again has another id."""
+
+    table_id: str
+    version: int
+
+
+def current_version(spark: SparkSession, name: str) -> DeltaVersion:
+    """Id and newest version of the Delta table with this SQL name. Raises AnalysisException where it is none."""
+    detail = spark.sql(f"DESCRIBE DETAIL {name}").select("format", "id").collect()[0]
+    if detail["format"] != "delta" or detail["id"] is None:
+        raise ValueError(f"format {detail['format']}")
+    version = spark.sql(f"DESCRIBE HISTORY {name} LIMIT 1").select("version").collect()[0]["version"]
+    return DeltaVersion(detail["id"], version)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The eight tables below one root: a folder, or ``catalog.schema``."""
+
+    root: str
+    deletion_vectors: bool = False
+    history_days: int = 30
+
+    def name(self, table: Table) -> str:
+        """SQL name of one of our tables."""
+        return sql_name(f"{self.root.rstrip('/')}/{table.name}" if is_path(self.root) else f"{self.root}.{table.name}")
+
+    def read(self, spark: SparkSession, table: Table) -> DataFrame:
+        """The table as it stands now."""
+        return spark.table(self.name(table))
+
+    def append(self, rows: DataFrame, table: Table, metadata: str | None = None) -> None:
+        """Append rows, by column name. ``metadata`` goes into the table's history, as an option of this write alone."""
+        writer = rows.select(*table.names).write.format("delta").mode("append")
+        if metadata is not None:
+            writer = writer.option("userMetadata", metadata)
+        writer.saveAsTable(self.name(table))
+
+    def exists(self, spark: SparkSession) -> bool:
+        """Whether the tables are there: the last one made says so for all."""
+        return self._properties(spark, TABLES[-1]) is not None
+
+    def check(self, spark: SparkSession) -> None:
+        """Refuse tables that this version cannot write, and a root where none can be made. Touches nothing."""
+        for table in TABLES:
+            properties = self._properties(spark, table)
+            if properties is None:
+                continue
+            found = properties.get(FORMAT_PROPERTY)
+            if found is None or not found.isdigit() or int(found) > FORMAT:
+                raise SettingsError(
+                    "tables.root",
+                    self.root,
+                    f"its table {table.name} has {FORMAT_PROPERTY} {found or 'not set'} and this version writes {FORMAT}; "
+                    "upgrade lakelabel, or give another root",
+                )
+        if is_path(self.root) and not _SCHEME.match(self.root):
+            _check_writable(self.root)
+
+    def create(self, spark: SparkSession) -> None:
+        """Make the tables that are not there. Raises SettingsError where the root cannot be written."""
+        if self.exists(spark):
+            return
+        try:
+            if not is_path(self.root):
+                spark.sql(f"CREATE SCHEMA IF NOT EXISTS {sql_name(self.root)}")
+            for table in TABLES:
+                spark.sql(self.ddl(table))
+        except Exception as error:
+            raise SettingsError(
+                "tables.root", self.root, f"tables cannot be made there ({_first_line(error)}); give a root to write to"
+            ) from error
+
+    def ddl(self, table: Table) -> str:
+        """The CREATE TABLE text; constraints are part of it, so that no table ever stands without them."""
+        properties = {
+            FORMAT_PROPERTY: str(FORMAT),
+            # Databricks defaults to WriteSerializable, under which two conditional updates can both win.
+            "delta.isolationLevel": "Serializable",
+            "delta.checkpointInterval": "100",
+            "delta.enableChangeDataFeed": str(table.change_data_feed).lower(),
+            "delta.enableDeletionVectors": str(self.deletion_vectors).lower(),
+            # They shuffle or rewrite behind the job's back.
+            "delta.autoOptimize.autoCompact": "false",
+            "delta.autoOptimize.optimizeWrite": "false",
+        }
+        # Time travel of the states needs both; of the rest nobody asks, and their replaced files may go.
+        kept = f"interval {self.history_days if table.change_data_feed else 1} days"
+        properties |= {"delta.logRetentionDuration": kept, "delta.deletedFileRetentionDuration": kept}
+        if table.stats:
+            properties["delta.dataSkippingStatsColumns"] = ",".join(table.stats)
+        properties.update({f"delta.constraints.{name}": check for name, check in table.checks})
+        columns = ",\n  ".join(column.ddl for column in table.columns)
+        partitioned = f"\nPARTITIONED BY ({', '.join(table.partitioned_by)})" if table.partitioned_by else ""
+        listed = ", ".join(f"{_quoted(key)} = {_quoted(value)}" for key, value in properties.items())
+        return (
+            f"CREATE TABLE IF NOT EXISTS {self.name(table)} (\n  {columns}\n) USING delta{partitioned}\n"
+            f"TBLPROPERTIES ({listed})"
+        )
+
+    def _properties(self, spark: SparkSession, table: Table) -> dict[str, str] | None:
+        from pyspark.errors import AnalysisException
+
+        try:
+            rows = spark.sql(f"SHOW TBLPROPERTIES {self.name(table)}").collect()
+        except AnalysisException:
+            return None
+        return {row["key"]: row["value"] for row in rows}
+
+
+def _check_writable(root: str) -> None:
+    path = Path(root).absolute()
+    existing = next(parent for parent in (path, *path.parents) if parent.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise SettingsError("tables.root", root, f"{existing} is no folder that this user may write; give another root")
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _first_line(error: Exception) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
+
+
+def in_list(values: Sequence[str]) -> str:
+    """Strings as the inside of an SQL IN (…)."""
+    return ", ".join(literal(value) for value in values)
+
+
+def in_range(column: str, low: int, high: int) -> str:
+    """A condition for an inclusive range of BIGINT; an end that is the type's own needs none (its lowest literal does
+    not even parse), and the whole range is ``true``."""
+    bounds = [f"{column} >= {low}"] if low > LOWEST else []
+    bounds += [f"{column} <= {high}"] if high < HIGHEST else []
+    return " AND ".join(bounds) or "true"
+
+
+def values_sql(columns: Sequence[str], rows: Sequence[Sequence[str | int | float | None]]) -> str:
+    """A few rows of our own as an inline table, to be followed by an alias."""
+    listed = ", ".join("(" + ", ".join(_value(value) for value in row) + ")" for row in rows)
+    return f"(SELECT * FROM VALUES {listed} AS v({', '.join(columns)}))"
+
+
+def _value(value: str | int | float | None) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, float):
+        return f"CAST({value!r} AS DOUBLE)"
+    return literal(value) if isinstance(value, str) else str(value)

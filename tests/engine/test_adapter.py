@@ -1,0 +1,210 @@
+"""The adapter to vLLM where vLLM misbehaves: its engine is replaced by one that is told what to do."""
+
+from __future__ import annotations
+
+import math
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchmarks.scores import TRIE, prompt_of
+from lakelabel_udfs import classify
+from lakelabel_udfs.classify import classify_batches
+from lakelabel_udfs.engines.protocol import BadSettings, EngineDied
+from lakelabel_udfs.engines.vllm import LoadedVllm, VllmEngine, _Limits
+from lakelabel_udfs.outcome import Failure, Prediction
+from lakelabel_udfs.prompt import Prompt
+from lakelabel_udfs.specs import EngineSpec
+from lakelabel_udfs.window import label_stream
+from tests.engine.conftest import Bind
+
+
+class Scripted:
+    """Takes requests as vLLM does and answers them all at the next step; `answer` makes the scores."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, tuple[dict[str, Any], Any]] = {}
+        self.aborted: list[str] = []
+        self.answer: Any = lambda candidates: dict.fromkeys(candidates, -3.0)
+
+    def add_request(self, request: str, prompt: dict[str, Any], params: Any) -> None:
+        self.waiting[request] = (prompt, params)
+
+    def has_unfinished_requests(self) -> bool:
+        return bool(self.waiting)
+
+    def abort_request(self, requests: list[str]) -> None:
+        self.aborted += requests
+        for request in requests:
+            self.waiting.pop(request, None)
+
+    def step(self) -> list[Any]:
+        waiting, self.waiting = self.waiting, {}
+        return [self.output(request, params) for request, (_, params) in waiting.items()]
+
+    def output(self, request: str, params: Any) -> Any:
+        scores = self.answer(params.logprob_token_ids)
+        flat = scores and SimpleNamespace(token_ids=[7, *scores], logprobs=[-0.1, *scores.values()])
+        return SimpleNamespace(
+            request_id=request, finished=True, num_cached_tokens=None, outputs=[SimpleNamespace(logprobs=flat)]
+        )
+
+
+@pytest.fixture
+def vllm_engine() -> Scripted:
+    return Scripted()
+
+
+def adapter(
+    engine: Scripted, tokenizer: Any, labels: tuple[str, ...] = ("invoice", "other"), **limits: Any
+) -> VllmEngine:
+    prompt = Prompt.of(tokenizer, prompt_of(labels), 8192)
+    wanted = _Limits(**{"documents": 100, "tokens": 10_000, "fixed": False, **limits})
+    return VllmEngine(engine, prompt, wanted, 0, count())
+
+
+def outcomes(engine: VllmEngine, number: int = 3) -> list[Any]:
+    return [outcome for _, outcome in label_stream(engine, iter([(place, f"text {place}") for place in range(number)]))]
+
+
+@pytest.mark.parametrize("scores", [None, {}, {1: -1.0}, math.nan, math.inf, -math.inf])
+def test_a_request_without_usable_scores_is_rejected(vllm_engine: Scripted, tokenizer: Any, scores: Any) -> None:
+    """One document's failure, with its code; the others go on."""
+    vllm_engine.answer = lambda candidates: dict.fromkeys(candidates, scores) if isinstance(scores, float) else scores
+    engine = adapter(vllm_engine, tokenizer)
+    assert [outcome.code for outcome in outcomes(engine)] == ["rejected"] * 3
+    assert engine.in_flight == 0
+
+
+def test_a_request_that_vllm_refuses_is_rejected_without_its_text(vllm_engine: Scripted, tokenizer: Any) -> None:
+    """The message names the kind of error and never quotes it: it may hold the prompt."""
+
+    def refuse(request: str, prompt: dict[str, Any], params: Any) -> None:
+        raise ValueError("the secret text of the document")
+
+    vllm_engine.add_request = refuse  # type: ignore[method-assign]
+    (outcome,) = outcomes(adapter(vllm_engine, tokenizer), 1)
+    assert isinstance(outcome, Failure)
+    assert outcome.code == "rejected"
+    assert "ValueError" in outcome.message
+    assert "secret" not in outcome.message
+
+
+def test_a_refused_second_request_takes_the_first_back(vllm_engine: Scripted, tokenizer: Any) -> None:
+    """A document is settled once: what else it had in flight is aborted."""
+    labels = tuple(
+        f"{first}{second}" for first in "abcdefghijklmnopqrstuvwxyz" for second in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    )
+    accept = vllm_engine.add_request
+
+    def refuse_odd(request: str, prompt: dict[str, Any], params: Any) -> None:
+        if int(request) % 2:
+            raise ValueError
+        accept(request, prompt, params)
+
+    vllm_engine.add_request = refuse_odd  # type: ignore[method-assign]
+    engine = adapter(vllm_engine, tokenizer, labels)
+    assert len(engine.prompt.trie.queries(engine.prompt.trie.root)) > 1
+    assert [outcome.code for outcome in outcomes(engine, 2)] == ["rejected"] * 2
+    assert len(vllm_engine.aborted) == 2
+    assert engine.in_flight == 0
+
+
+def test_an_error_in_a_step_is_the_engines_death(vllm_engine: Scripted, tokenizer: Any) -> None:
+    """Whatever its type: the core's state is unknown afterwards."""
+
+    def fail() -> list[Any]:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    vllm_engine.step = fail  # type: ignore[method-assign]
+    with pytest.raises(EngineDied, match="RuntimeError: CUDA error"):
+        outcomes(adapter(vllm_engine, tokenizer))
+
+
+def test_lost_and_unknown_requests_are_the_engines_death(vllm_engine: Scripted, tokenizer: Any) -> None:
+    """A document without an answer would be waited for for ever."""
+
+    def lose() -> list[Any]:
+        vllm_engine.waiting.clear()
+        return []
+
+    vllm_engine.step = lose  # type: ignore[method-assign]
+    with pytest.raises(EngineDied, match="lost 3 requests"):
+        outcomes(adapter(vllm_engine, tokenizer))
+    other = Scripted()
+    other.output = lambda request, params: SimpleNamespace(request_id="other", finished=True)  # type: ignore[method-assign]
+    with pytest.raises(EngineDied, match="request other"):
+        outcomes(adapter(other, tokenizer))
+
+
+def test_a_stream_that_is_closed_early_aborts_in_vllm(vllm_engine: Scripted, tokenizer: Any) -> None:
+    """The next task finds an engine without requests of this one."""
+    engine = adapter(vllm_engine, tokenizer, documents=4)
+    stream = label_stream(engine, iter([(place, "x") for place in range(10)]))
+    next(stream)
+    engine.add(10_000, [5, 6])
+    stream.close()
+    assert not vllm_engine.waiting
+    assert engine.in_flight == 0
+    assert all(isinstance(outcome, Prediction) for outcome in outcomes(engine))
+
+
+def test_the_window_closes_at_tokens_or_documents(vllm_engine: Scripted, tokenizer: Any) -> None:
+    """Three steps' worth of uncached tokens, or so many documents; one is always let in; a setting fixes it."""
+    engine = adapter(vllm_engine, tokenizer, tokens=1)
+    assert engine.window == 1
+    engine.add(0, [5] * 100)
+    assert engine.window == 1
+    few = adapter(vllm_engine, tokenizer, documents=2)
+    for key in range(2):
+        assert few.window == key + 1
+        few.add(key, [5])
+    assert few.window == 2
+    few.step()
+    assert few.window == 1
+    assert adapter(vllm_engine, tokenizer, documents=7, fixed=True).window == 7
+
+
+def test_follow_up_passes_are_asked_for_where_labels_begin_alike(vllm_engine: Scripted, tokenizer: Any) -> None:
+    """With all tokens equally likely, each branch of the trie is looked into, once a document."""
+    engine = adapter(vllm_engine, tokenizer, TRIE)
+    before, found = next(engine._numbers), outcomes(engine, 2)
+    assert all(isinstance(outcome, Prediction) for outcome in found)
+    assert next(engine._numbers) - before - 1 == 2 * 3, "the root and the branches of credit and debit"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"extra": '{"max_num_sequences": 4}'}, r"engine\.extra\.max_num_sequences: vLLM .* does not know it"),
+        ({"max_model_len": 1_000_000}, r"vLLM .* refuses these settings: .*max_model_len"),
+        ({"model": None}, r"engine\.model is missing"),
+    ],
+)
+def test_bad_settings_are_told_before_anything_is_loaded(
+    spec: EngineSpec, changes: dict[str, Any], message: str
+) -> None:
+    """With the key, in one line of its own, instead of a trace of vLLM's."""
+    from dataclasses import replace
+
+    with pytest.raises(BadSettings, match=f"(?s){message}"):
+        LoadedVllm(replace(spec, **changes))
+
+
+def test_one_load_serves_every_task_of_a_worker(bind: Bind, spec: EngineSpec) -> None:
+    """Two calls as of two tasks, and another prompt: the engine that was there is used."""
+    import pandas as pd
+
+    bind(prompt_of(("invoice", "other")))
+    engine = classify._loaded.engine
+    terms: list[dict[str, float]] = []
+    telemetry = SimpleNamespace(add=terms.append)
+    row = pd.DataFrame({"doc_id": ["a"], "text": ["Pay."], "doc_hash": 1, "content_hash": "h", "prior_attempts": 0})
+    row = row.assign(first_failed_at=pd.NaT)
+    for labels in (("invoice", "other"), ("invoice", "other"), ("yes", "no")):
+        (out,) = classify_batches(spec, prompt_of(labels), telemetry)(iter([row]))
+        assert list(out["label"].isin(labels)) == [True]
+    assert [term["loads"] for term in terms] == [0, 0, 0]
+    assert classify._loaded.engine is engine

@@ -1,0 +1,152 @@
+"""Starting again is resuming: what one start left behind, the next one finishes, without paying twice."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from lakelabel.commit import Committer
+from lakelabel.errors import Fenced, LeaseHeld
+from lakelabel.lease import Here, Lease
+from lakelabel.ledger import Ledger
+from lakelabel.merge import Facts
+from lakelabel.tables import values_sql
+from lakelabel_udfs.engines.fake import fake_label
+from lakelabel_udfs.schema import LEASES
+from tests.spark.conftest import TASK, Road
+from tests.spark.rebuilt import assert_states_follow_from_facts
+
+LABELS = tuple(TASK["labels"])
+ROWS = [(f"d{i}", f"text {i}") for i in range(12)] + [("copy", "text 1"), ("none", "")]
+
+
+class Crash(Exception):
+    pass
+
+
+@contextmanager
+def crashing(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, before: bool) -> Iterator[None]:
+    """Within the block the named method raises, before or after it has done its work."""
+    whole = getattr(owner, name)
+
+    def crash(*arguments: Any, **options: Any) -> Any:
+        if not before:
+            whole(*arguments, **options)
+        raise Crash(name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, crash)
+        with pytest.raises(Crash):
+            yield
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "before"),
+    [
+        (Ledger, "add_shards", False),
+        (Ledger, "accept", True),
+        (Ledger, "accept", False),
+        (Ledger, "mark_committed", True),
+    ],
+    ids=["while planning", "appended, not accepted", "accepted, not committed", "committed, not marked"],
+)
+def test_a_start_that_broke_off_costs_no_second_inference(
+    road: Road, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, before: bool
+) -> None:
+    """Wherever a start breaks off, the next one ends with every document settled and each text inferred once."""
+    road.write(ROWS)
+    with crashing(monkeypatch, owner, name, before):
+        road.run("queue.shard_tokens=4")
+    report = road.run("queue.shard_tokens=4")
+    assert report["documents"]["remaining"] == 0
+    assert road.labels() == {key: fake_label(text, LABELS) for key, text in ROWS if text}
+    assert road.open_failures() == {"none": "empty"}
+    assert road.inferred() == 12
+    assert_states_follow_from_facts(road)
+
+
+def test_a_run_with_other_settings_is_closed_and_what_it_accepted_is_kept(
+    road: Road, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Accepted shards of the old run are committed, its pending ones can never be accepted, and the rest is planned anew."""
+    road.write(ROWS)
+    with crashing(monkeypatch, Committer, "commit", before=True):
+        road.run("queue.shard_tokens=4")
+    assert road.labels() == {}
+    report = road.run("queue.shard_tokens=4", "quality.min_confidence=0.0")
+    assert len(report["runs"]) == 1
+    states = {row["state"] for row in road.sql("SELECT DISTINCT state FROM {runs}")}
+    assert states == {"closed", "finished"}
+    assert set(road.labels()) == {key for key, text in ROWS if text}
+    assert road.inferred() == 12
+    assert_states_follow_from_facts(road)
+
+
+def test_a_source_that_moved_on_is_planned_once_more(road: Road, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The unfinished run ends over its own version, and a second one brings what came since; the report adds them up."""
+    road.write(ROWS)
+    with crashing(monkeypatch, Ledger, "accept", before=True):
+        road.run()
+    road.write([*ROWS, ("new", "since then")])
+    report = road.run()
+    assert len(report["runs"]) == 2
+    assert report["documents"]["inferred"] == 13
+    assert road.labels()["new"] == fake_label("since then", LABELS)
+    assert road.inferred() == 13
+
+
+def lease_row(road: Road, version: str, epoch: int, owner: dict[str, Any], age: int) -> None:
+    """Append a lease row of some other driver, whose last beat is `age` seconds old."""
+    row = {"prompt_version": version, "epoch": epoch, "owner": str(uuid.uuid4()), "event": "taken", **owner}
+    frame = road.spark.sql(
+        f"SELECT *, current_timestamp() - INTERVAL {age} SECONDS AS at FROM {values_sql(tuple(row), [tuple(row.values())])}"
+    )
+    road.tables.append(frame, LEASES)
+
+
+def test_one_driver_owns_a_prompt_version(road: Road) -> None:
+    """A lease held by a live owner elsewhere stops a start with exit 3 and says who holds it; the lease of a process that
+    ended here, or whose last beat is minutes past, is taken over, and is given back at the end."""
+    road.write(ROWS)
+    version = road.run()["prompt_version"]
+    here = Here.read()
+    elsewhere = {"host": "gpu-7", "boot_id": "another", "pid": 4711, "pid_started": 1}
+    lease_row(road, version, 2, elsewhere, age=10)
+    with pytest.raises(LeaseHeld, match=r"pid 4711 on gpu-7") as held:
+        road.run()
+    assert held.value.exit_code == 3
+
+    lease_row(road, version, 3, elsewhere, age=3600)
+    assert road.run()["documents"]["pending"] == 0
+    gone = {"host": here.host, "boot_id": here.boot_id, "pid": os.getpid(), "pid_started": here.pid_started - 1}
+    lease_row(road, version, 5, gone, age=1)
+    assert road.run()["documents"]["pending"] == 0
+    events = road.sql("SELECT epoch, event FROM {leases} ORDER BY epoch DESC, at DESC LIMIT 1")
+    assert [tuple(row) for row in events] == [(6, "released")]
+
+
+def test_a_driver_whose_lease_was_taken_over_writes_nothing_more(road: Road) -> None:
+    """After a takeover Delta skips the former owner's MERGE, and the former owner learns it from the empty result."""
+    road.write(ROWS)
+    report = road.run()
+    version, spark = report["prompt_version"], road.spark
+    former = Lease.take(spark, road.tables, version, 180)
+    gone = {"host": "h", "boot_id": "another", "pid": 1, "pid_started": 1}
+    lease_row(road, version, former.epoch + 1, gone, age=3600)
+    with Lease.take(spark, road.tables, version, 180) as newer:
+        assert newer.epoch == former.epoch + 2
+        road.sql("DELETE FROM {labels} WHERE doc_id = 'd1'")
+        attempts = tuple(row["attempt"] for row in road.sql("SELECT attempt FROM {shards} WHERE attempt IS NOT NULL"))
+        facts = Facts(version, report["run_id"], attempts, ((-(2**63), 2**63 - 1),))
+        committers = [Committer(spark, road.tables, Ledger(spark, road.tables), lease) for lease in (former, newer)]
+        with pytest.raises(Fenced):
+            committers[0]._merge(facts)
+        assert "d1" not in road.labels()
+        committers[1]._merge(facts)
+        assert "d1" in road.labels()
+    assert spark.conf.get("spark.databricks.delta.write.txnAppId", None) is None

@@ -1,0 +1,218 @@
+"""The function for mapInPandas, called as Spark calls it, with the fake engine and engines that fail."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lakelabel_udfs import classify
+from lakelabel_udfs.classify import classify_batches
+from lakelabel_udfs.engines import fake
+from lakelabel_udfs.engines.fake import LOADS, fake_label
+from lakelabel_udfs.engines.protocol import EngineDied
+from lakelabel_udfs.schema import INPUT_COLUMNS, OUTPUT_SCHEMA
+from lakelabel_udfs.specs import EngineSpec, LabelSpec, PromptSpec
+
+NAMES = ("invoice", "contract", "other")
+PROMPT = PromptSpec("v", "i", tuple(LabelSpec(name) for name in NAMES))
+SPEC = EngineSpec("fake", None, "fake", None, max_model_len=100)
+ARROW = {
+    "STRING": pa.string(),
+    "BIGINT": pa.int64(),
+    "INT": pa.int32(),
+    "DOUBLE": pa.float64(),
+    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    "ARRAY<DOUBLE>": pa.list_(pa.float64()),
+}
+COLUMNS = dict(column.strip().split(" ") for column in OUTPUT_SCHEMA.split(","))
+
+
+@pytest.fixture(autouse=True)
+def loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Each test begins in a worker without an engine; the file counts loads."""
+    classify._loaded.close()
+    monkeypatch.setenv(LOADS, str(tmp_path / "loads"))
+    yield tmp_path / "loads"
+    classify._loaded.close()
+
+
+class Sums:
+    def __init__(self) -> None:
+        self.terms: list[dict[str, float]] = []
+
+    def add(self, term: dict[str, float]) -> None:
+        self.terms.append(term)
+
+
+def frame(texts: Sequence[str | None], start: int = 0) -> pd.DataFrame:
+    """A batch as Spark makes it of the queue's columns."""
+    numbers = range(start, start + len(texts))
+    failed_at = [datetime(2024, 3, 31, 1, 30) if number % 2 else None for number in numbers]
+    made = pd.DataFrame(
+        {
+            "doc_id": [f"d{number}" for number in numbers],
+            "doc_hash": pd.Series([number * 2**40 - 2**62 for number in numbers], dtype="int64"),
+            "content_hash": [f"h{number}" for number in numbers],
+            "text": pd.Series(texts, dtype="object"),
+            "prior_attempts": pd.Series([number % 3 for number in numbers], dtype="int32"),
+            "first_failed_at": pd.Series(failed_at, dtype="datetime64[ns]"),
+        }
+    )
+    assert tuple(made.columns) == INPUT_COLUMNS
+    return made
+
+
+def labelled(batches: Sequence[pd.DataFrame], **options: Any) -> list[dict[str, Any]]:
+    """The rows that come out, by way of Arrow with the declared types, NULL as None and NaN as NaN."""
+    rows: list[dict[str, Any]] = []
+    schema = pa.schema([(name, ARROW[type_]) for name, type_ in COLUMNS.items()])
+    for out in classify_batches(SPEC, PROMPT, **options)(iter(batches)):
+        assert list(out.columns) == list(COLUMNS)
+        assert 0 < len(out) <= 1000
+        for name in ("confidence", "margin", "label_mass"):
+            assert out[name].dtype == "Float64", "a plain float column can hold NaN where NULL is meant"
+        rows += pa.Table.from_pandas(out, schema=schema, preserve_index=False).to_pylist()
+    return rows
+
+
+def test_every_row_comes_back_with_what_it_brought() -> None:
+    """The identity passes through unchanged; a prediction has its grounds and no failure."""
+    before = datetime.now(timezone.utc)
+    rows = {row["doc_id"]: row for row in labelled([frame(["one", "two"]), frame(["three"], start=2)])}
+    assert sorted(rows) == ["d0", "d1", "d2"]
+    row = rows["d1"]
+    assert row["label"] == fake_label("two", NAMES)
+    assert (row["doc_hash"], row["content_hash"], row["prior_attempts"]) == (2**40 - 2**62, "h1", 1)
+    assert row["first_failed_at"] == datetime(2024, 3, 31, 1, 30, tzinfo=timezone.utc)
+    assert rows["d0"]["first_failed_at"] is None
+    assert before <= row["decided_at"] <= datetime.now(timezone.utc)
+    assert row["engine"] == "fake"
+    assert row["confidence_source"] == "fake"
+    assert len(row["scores"]) == len(NAMES)
+    assert row["failure_code"] is None
+    assert row["failure_message"] is None
+    assert 0 < row["confidence"] <= 1
+
+
+def test_a_failure_has_null_and_never_nan() -> None:
+    """In Spark NaN is greater than every number, so `confidence >= 0.5` would hold for a failure."""
+    rows = {row["doc_id"]: row for row in labelled([frame(["fine", "x" * 401, None, " "])])}
+    assert [rows[f"d{number}"]["failure_code"] for number in range(4)] == [None, "too_long", "empty", "empty"]
+    for number in (1, 2, 3):
+        row = rows[f"d{number}"]
+        assert all(
+            row[name] is None for name in ("label", "confidence", "confidence_source", "margin", "label_mass", "scores")
+        )
+        assert (row["prompt_tokens"], row["cached_tokens"], row["engine"]) == (0, 0, "fake")
+        assert row["failure_message"]
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.text() | st.just("<|im_end|>") | st.just("\u202e\x00")), st.data())
+def test_any_texts_in_any_split_give_one_row_each(texts: list[str], data: st.DataObject) -> None:
+    """Whatever the batches, empty ones included: exactly one outcome a row, under its own doc_id."""
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(texts)), max_size=4)))
+    bounds = [0, *cuts, len(texts)]
+    batches = [frame(texts[a:b], start=a) for a, b in itertools.pairwise(bounds)]
+    rows = labelled(batches)
+    assert sorted(row["doc_id"] for row in rows) == sorted(f"d{number}" for number in range(len(texts)))
+    for row in rows:
+        text = texts[int(row["doc_id"][1:])]
+        assert row["label"] == (fake_label(text, NAMES) if text.strip() and len(text) <= 400 else None)
+
+
+def test_many_rows_leave_in_batches_of_at_most_a_thousand() -> None:
+    """Results leave while later rows are still to come."""
+    asked = 0
+
+    def batches() -> Iterator[pd.DataFrame]:
+        nonlocal asked
+        for start in range(0, 5000, 500):
+            asked += 1
+            yield frame([f"text {number}" for number in range(start, start + 500)], start)
+
+    stream = classify_batches(SPEC, PROMPT)(batches())
+    assert len(next(stream)) == 1000
+    assert asked <= 3
+    assert sum(map(len, stream)) == 4000
+
+
+def test_an_empty_partition_loads_nothing(loads: Path) -> None:
+    """Spark calls the function for empty partitions as well."""
+    sums = Sums()
+    assert labelled([], telemetry=sums) == []
+    assert labelled([frame([])], telemetry=sums) == []
+    assert not loads.exists()
+    assert [term["loads"] for term in sums.terms] == [0, 0]
+
+
+def test_one_engine_serves_every_task_and_prompt_of_a_worker(loads: Path) -> None:
+    """The second task and another prompt load nothing; another engine spec replaces the engine."""
+    sums = Sums()
+    other = PromptSpec("w", "i", (LabelSpec("x"), LabelSpec("y")))
+    for prompt in (PROMPT, PROMPT, other):
+        list(classify_batches(SPEC, prompt, sums)(iter([frame(["a", "b"])])))
+    assert len(loads.read_text().splitlines()) == 1
+    assert [term["loads"] for term in sums.terms] == [1, 0, 0]
+    assert [term["documents"] for term in sums.terms] == [2, 2, 2]
+    assert all(0 <= term["engine_seconds"] <= term["task_seconds"] for term in sums.terms)
+    changed = EngineSpec("fake", None, "fake", None, max_model_len=101)
+    list(classify_batches(changed, PROMPT)(iter([frame(["a"])])))
+    assert len(loads.read_text().splitlines()) == 2
+
+
+def test_the_function_finds_the_workers_engine_when_it_travels_by_value(loads: Path) -> None:
+    """Spark pickles it for every task; a cache that travelled along would be empty each time."""
+    cloudpickle = pytest.importorskip("pyspark.cloudpickle")
+    for _ in range(3):
+        run = cloudpickle.loads(cloudpickle.dumps(classify_batches(SPEC, PROMPT)))
+        assert len(list(run(iter([frame(["a"])])))) == 1
+    assert len(loads.read_text().splitlines()) == 1
+
+
+def test_a_dead_engine_fails_the_task_and_is_never_used_again(loads: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EngineDied propagates with what telemetry there is, and the next task loads anew."""
+
+    def die(self: fake.FakeEngine) -> list[Any]:
+        raise EngineDied("CUDA error")
+
+    sums = Sums()
+    with monkeypatch.context() as patch:
+        patch.setattr(fake.FakeEngine, "step", die)
+        with pytest.raises(EngineDied, match="CUDA error"):
+            list(classify_batches(SPEC, PROMPT, sums)(iter([frame(["a"])])))
+    assert len(sums.terms) == 1
+    assert len(labelled([frame(["a"])])) == 1
+    assert len(loads.read_text().splitlines()) == 2
+
+
+def test_a_task_that_is_stopped_early_leaves_a_usable_engine(loads: Path) -> None:
+    """A LIMIT closes the generator; the next task on the same engine gets its own documents only."""
+    stream = classify_batches(SPEC, PROMPT)(iter([frame([f"text {number}" for number in range(3000)])]))
+    next(stream)
+    stream.close()  # type: ignore[attr-defined]
+    rows = labelled([frame(["a", "b"], start=9000)])
+    assert sorted(row["doc_id"] for row in rows) == ["d9000", "d9001"]
+    assert len(loads.read_text().splitlines()) == 1
+
+
+def test_importing_the_function_pulls_in_nothing_heavy() -> None:
+    """The driver imports it; pandas, vllm, torch and transformers are the worker's."""
+    code = (
+        "import sys, lakelabel_udfs.classify, lakelabel_udfs.engines.vllm, lakelabel_udfs.engines.fake;"
+        "print([name for name in ('pandas', 'vllm', 'torch', 'transformers', 'tokenizers', 'pyspark', 'mlflow')"
+        " if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,24 @@
+"""What a failed job says to a person."""
+
+from __future__ import annotations
+
+from lakelabel.failures import _reason
+
+TRACE = """An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "/opt/python/lakelabel_udfs/window.py", line 40, in label_stream
+    engine.step()
+{last}
+"""
+
+
+def test_our_own_exceptions_speak_for_themselves() -> None:
+    """EngineDied and its siblings carry messages that are ours."""
+    last = "lakelabel_udfs.engines.protocol.EngineDied: the engine core is gone"
+    assert _reason(TRACE.format(last=last)) == "the engine core is gone"
+
+
+def test_a_foreign_exception_gives_its_type_and_place_and_not_its_message() -> None:
+    """A message may quote a document, and a document must not reach a log."""
+    told = _reason(TRACE.format(last="ValueError: cannot read 'SECRET TEXT'"))
+    assert told == "ValueError at window.py:40 in label_stream"

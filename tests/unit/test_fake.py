@@ -1,0 +1,64 @@
+"""The fake engine: deterministic, countable from outside."""
+
+from __future__ import annotations
+
+import math
+import os
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from lakelabel_udfs.engines.fake import INFERENCES, LOADS, LoadedFake, fake_label, fake_scores
+from lakelabel_udfs.engines.protocol import BadSettings
+from lakelabel_udfs.outcome import Failure, Prediction
+from lakelabel_udfs.specs import EngineSpec, LabelSpec, PromptSpec
+from lakelabel_udfs.window import label_stream
+
+LABELS = ("invoice", "contract", "other")
+PROMPT = PromptSpec("v", "i", tuple(LabelSpec(name) for name in LABELS))
+
+
+def spec(**changes: object) -> EngineSpec:
+    return EngineSpec(**{"kind": "fake", "model": None, "model_id": "fake", "model_revision": None, **changes})  # type: ignore[arg-type]
+
+
+def test_a_text_always_gets_the_same_label_and_all_labels_occur() -> None:
+    """fake_label is the label of the engine's prediction, and scores are finite log-probabilities of a part of one."""
+    engine = LoadedFake(spec()).bind(PROMPT)
+    texts = [f"text {number}" for number in range(200)]
+    outcomes = dict(label_stream(engine, iter([(text, text) for text in texts])))
+    assert {text: outcome.label for text, outcome in outcomes.items() if isinstance(outcome, Prediction)} == {
+        text: fake_label(text, LABELS) for text in texts
+    }
+    assert {fake_label(text, LABELS) for text in texts} == set(LABELS)
+    for text in texts:
+        assert 0.2 <= sum(map(math.exp, fake_scores(text, LABELS))) <= 0.9 + 1e-9
+
+
+def test_inferences_and_loads_are_counted_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line an inference with the text's sha256, one a load with the process id; a failure costs no inference."""
+    monkeypatch.setenv(INFERENCES, str(tmp_path / "inferences"))
+    monkeypatch.setenv(LOADS, str(tmp_path / "loads"))
+    engine = LoadedFake(spec(max_model_len=10)).bind(PROMPT)
+    texts = ["a", "b", "a", "x" * 41, "x" * 40, "  \n"]
+    outcomes = list(label_stream(engine, iter(enumerate(texts))))
+    codes = {key: outcome.code for key, outcome in outcomes if isinstance(outcome, Failure)}
+    assert codes == {3: "too_long", 5: "empty"}
+    lines = (tmp_path / "inferences").read_text().splitlines()
+    assert sorted(lines) == sorted(sha256(text.encode()).hexdigest() for text in ("a", "b", "a", "x" * 40))
+    assert (tmp_path / "loads").read_text() == f"{os.getpid()}\n"
+
+
+def test_an_overflow_policy_that_cuts_labels_long_texts() -> None:
+    """Only `quarantine` makes a failure of a long text; its tokens are those that fit."""
+    cutting = PromptSpec("v", "i", PROMPT.labels, overflow="head")
+    ((_, outcome),) = label_stream(LoadedFake(spec(max_model_len=10)).bind(cutting), iter([(0, "x" * 100)]))
+    assert isinstance(outcome, Prediction)
+    assert outcome.prompt_tokens == 10
+
+
+def test_an_unknown_setting_is_refused() -> None:
+    """The message names the key."""
+    with pytest.raises(BadSettings, match=r"engine\.extra\.speed"):
+        LoadedFake(spec(extra='{"speed": 1}'))

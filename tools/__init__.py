@@ -1,0 +1,1 @@
+"""Programs of the checkout that are not shipped in the wheel."""

@@ -1,0 +1,1 @@
+"""What runs on the executors of a Lakelabel job, and the types that cross the wire to them."""

@@ -1,0 +1,1 @@
+"""Engines: what turns a document into an outcome, behind one protocol."""

@@ -76,7 +76,7 @@ def expected(prompt: Prompt, document: Sequence[int], logprobs: Reference) -> Pr
             row = logprobs(prompt.ids(document, query.path))
             answer: Mapping[int, float] = {token: row[token] for token in query.candidates}
             walk.tell(query, answer)
-    outcome = walk.outcome(0, 0)
+    outcome = walk.outcome((0, 0, 0))
     assert isinstance(outcome, Prediction)
     return outcome
 

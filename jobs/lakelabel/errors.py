@@ -90,6 +90,12 @@ class SettingsError(LakelabelError):
         return (type(self), (first.key, first.value, first.remedy, *self.problems[1:]))
 
 
+class PromptRefused(LakelabelError):
+    """The prompt cannot work with this model, and nothing was touched; the text names key, value and remedy."""
+
+    exit_code = 2
+
+
 class Stopped(LakelabelError):
     """Stopped on purpose, with everything accepted so far kept: a later start goes on."""
 

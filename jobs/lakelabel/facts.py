@@ -75,8 +75,7 @@ def inferred(rows: DataFrame, stamp: Stamp, gate: Gate) -> DataFrame:
         "*",
         "CAST(NULL AS STRING) AS copied_from",
         "CAST(NULL AS STRING) AS calibration_id",
-        *([] if "completion_tokens" in rows.columns else _nulls("completion_tokens")),
-    )  # TEMP
+    )
     return _stamped(_judged(own, gate), stamp)
 
 
@@ -87,8 +86,8 @@ def ruled(spark: SparkSession, tables: Tables, stamp: Stamp) -> DataFrame:
         *("doc_id", "doc_hash", "content_hash", "prior_attempts", "first_failed_at", "failure_code", "failure_message"),
         "current_timestamp() AS decided_at",
         *_nulls("label", "confidence", "confidence_source", "margin", "label_mass", "scores", "calibration_id"),
-        *_nulls("model_id", "model_revision", "engine", "copied_from", "prompt_tokens", "cached_tokens"),
-        *_nulls("completion_tokens"),
+        *_nulls("model_id", "model_revision", "engine", "copied_from"),
+        *_nulls("prompt_tokens", "cached_tokens", "completion_tokens"),
         "'rule' AS tier",
         "failure_code AS code",
         "failure_message AS message",

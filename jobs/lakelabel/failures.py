@@ -8,7 +8,9 @@ from contextlib import contextmanager
 
 from lakelabel.errors import RunFailed, escaped
 
-_OURS = re.compile(r"lakelabel_udfs\.engines\.protocol\.(?:BadPrompt|EngineDied): (.*)")
+_OURS = re.compile(
+    r"lakelabel_udfs\.engines\.protocol\.(?:BadPrompt|BadSettings|EngineDied): (.*(?:\n(?![ \t]*(?:at |File |Traceback|During )).+)*)"
+)
 _RAISED = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|Died|Exit))\b", re.MULTILINE)
 _FRAME = re.compile(r'File "[^"]*/([^"/]+)", line (\d+), in (\w+)')
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakelabel.canonical import canonical_json, sha256_hex
-from lakelabel.errors import SettingsError
+from lakelabel.errors import PromptRefused, SettingsError
 from lakelabel.facts import Gate
 from lakelabel.ledger import Ledger, Run
 from lakelabel.model import ModelName, name_model
@@ -108,6 +109,10 @@ def open_job(spark: SparkSession, settings: Settings, task: Task, options: Optio
         runs = [run for run in Ledger(spark, tables).runs(job.prompt_version) if run.state != "closed"]
         if runs:
             _check_unchanged(job, runs[-1])
+        if any(run.settings_digest == job.settings_digest for run in runs):
+            return job
+    if settings.engine.kind == "vllm":
+        _check_prompt(job)
     return job
 
 
@@ -142,6 +147,22 @@ def prompt_spec(task: Task, version: str, settings: Settings) -> PromptSpec:
         chat_template_kwargs=tuple(sorted(task.chat_template_kwargs.items())),
         overflow=settings.quality.overflow,
     )
+
+
+def _check_prompt(job: Job) -> None:
+    """Assemble the prompt once with the model's tokenizer, where this machine has both; else the executors do it first."""
+    from importlib.util import find_spec
+
+    from lakelabel_udfs.engines.protocol import BadSettings
+    from lakelabel_udfs.prompt import Prompt, load_tokenizer
+
+    spec = job.engine_spec
+    if find_spec("transformers") is None or not Path(str(spec.model)).is_dir():
+        return
+    try:
+        Prompt.of(load_tokenizer(spec), job.prompt_spec, spec.max_model_len)
+    except BadSettings as error:
+        raise PromptRefused(str(error)) from error
 
 
 def _check_unchanged(job: Job, last: Run) -> None:

@@ -107,6 +107,7 @@ def report(runs: Sequence[Run], counted: Tally, clock: Clock, price: float | Non
         engine={
             "slots": clock.slots,
             "loads": clock.loads,
+            "load_seconds": round(clock.loading, 3),
             "busy_ratio": _share(clock.engine, clock.slots * clock.label),
             "tokens_per_second": _share(counted.tokens["prompt"], clock.label),
             "documents_per_second": _share(inferred, clock.label),

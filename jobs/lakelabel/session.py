@@ -56,7 +56,9 @@ def open_session() -> SparkSession:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         cores = len(os.sched_getaffinity(0))
         builder = builder.master(f"local[{max(2, cores)}]").config("spark.sql.shuffle.partitions", str(max(2, cores)))
-        for key, value in {**_LOCAL, **delta_jar_conf()}.items():
+        # Spark would give each Python worker one thread, and an engine on two cores is then 1.7 times slower.
+        threads = {"spark.executorEnv.OMP_NUM_THREADS": str(cores)}
+        for key, value in {**_LOCAL, **threads, **delta_jar_conf()}.items():
             builder = builder.config(key, value)
     spark = builder.getOrCreate()
     for key, value in _RUNTIME.items():

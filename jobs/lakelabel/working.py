@@ -78,6 +78,7 @@ def _label(work: Work, run: Run, shards: Sequence[Shard], committer: Committer) 
                     committer.commit(run, accepted)
             done, seconds, committed_at = [], {}, time.monotonic()
     work.clock.engine = work.telemetry["engine_seconds"]
+    work.clock.loading = work.telemetry["load_seconds"]
     work.clock.loads = int(work.telemetry["loads"])
 
 

@@ -25,6 +25,9 @@ TASK = {"name": "kind", "instruction": "What is it?", "labels": ["invoice", "con
 @pytest.fixture(scope="session")
 def spark(inferences_of_the_session: Path) -> Iterator[SparkSession]:
     session = open_session()
+    # Tests run many small queries once each: compiling Java for them takes longer than interpreting them.
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     yield session
     session.stop()
 

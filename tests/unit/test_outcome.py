@@ -13,7 +13,7 @@ from lakelabel_udfs.outcome import CONTENT_FAILURES, Failure, FailureCode, Predi
 
 def test_outcomes_are_frozen_and_travel() -> None:
     """They compare by value, also after they crossed a wire, and cannot be changed on the way."""
-    prediction = Prediction("a", 0.9, 0.8, None, (-0.1, -2.3), "fake", 10, 4)
+    prediction = Prediction("a", 0.9, 0.8, None, (-0.1, -2.3), "fake", 10, 4, 1)
     failure = Failure("too_long", "the document has 9 tokens, and 8 fit")
     for outcome in (prediction, failure):
         assert pickle.loads(pickle.dumps(outcome)) == outcome

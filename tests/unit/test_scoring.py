@@ -26,7 +26,7 @@ def walked(
         for query in queries:
             row = probabilities[query.path]
             walk.tell(query, {token: math.log(row[token]) for token in query.candidates})
-    outcome = walk.outcome(10, 4)
+    outcome = walk.outcome((10, 4, 1))
     assert isinstance(outcome, Prediction)
     return outcome, asked
 
@@ -45,7 +45,7 @@ def test_labels_with_distinct_first_tokens_take_one_pass_and_keep_the_models_own
     assert outcome.confidence == pytest.approx(0.3 / 0.45)
     assert outcome.margin == pytest.approx(0.2 / 0.45)
     assert outcome.label_mass == pytest.approx(0.45)
-    assert (outcome.prompt_tokens, outcome.cached_tokens) == (10, 4)
+    assert (outcome.prompt_tokens, outcome.cached_tokens, outcome.completion_tokens) == (10, 4, 1)
     assert trie.depth == 0
 
 
@@ -123,7 +123,7 @@ def test_scores_that_are_missing_or_not_finite_are_a_rejection(answer: dict[int,
     (query,) = walk.queries()
     walk.tell(query, answer)
     assert walk.queries() == []
-    outcome = walk.outcome(7, 0)
+    outcome = walk.outcome((7, 0, 1))
     assert isinstance(outcome, Failure)
     assert (outcome.code, outcome.prompt_tokens) == ("rejected", 7)
 
@@ -153,7 +153,7 @@ def test_scoring_trie_says_so_also_where_one_token_would_do() -> None:
 
 def test_equal_scores_go_to_the_first_label() -> None:
     """A tie is decided by the task's order, and always the same way."""
-    assert predicted(["x", "y"], [-1.0, -1.0], 0.7, "fake", 0, 0).label == "x"
+    assert predicted(["x", "y"], [-1.0, -1.0], 0.7, "fake", (0, 0, 0)).label == "x"
 
 
 @given(st.sets(st.lists(st.integers(0, 5), min_size=1, max_size=6).map(tuple), min_size=1, max_size=40), st.randoms())
@@ -170,7 +170,7 @@ def test_any_labels_form_a_trie_whose_scores_sum_to_the_mass(labels: set[tuple[i
             weights = {token: random.uniform(0.01, 1.0) for token in query.candidates}  # type: ignore[attr-defined]
             total = sum(weights.values()) + random.random()  # type: ignore[attr-defined]
             walk.tell(query, {token: math.log(weight / total) for token, weight in weights.items()})
-    outcome = walk.outcome(0, 0)
+    outcome = walk.outcome((0, 0, 0))
     assert isinstance(outcome, Prediction)
     assert outcome.label == names[max(range(len(names)), key=lambda label: outcome.scores[label])]
     assert outcome.label_mass is not None
@@ -181,5 +181,5 @@ def test_any_labels_form_a_trie_whose_scores_sum_to_the_mass(labels: set[tuple[i
 
 def test_predicted_survives_very_small_probabilities() -> None:
     """Log-probabilities far below what a float holds as a probability still give a confidence."""
-    outcome = predicted(["a", "b"], [-2000.0, -2001.0], 0.0, "label_token", 0, 0)
+    outcome = predicted(["a", "b"], [-2000.0, -2001.0], 0.0, "label_token", (0, 0, 0))
     assert outcome.confidence == pytest.approx(1 / (1 + math.exp(-1)))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from lakelabel import extra
 from lakelabel.errors import Fenced, LakelabelError, LeaseHeld, Problem, RunFailed, SettingsError, Stopped
 from lakelabel.settings import Settings, check_model, load, result_digest

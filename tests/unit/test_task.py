@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from lakelabel import task as module
 from lakelabel.errors import SettingsError
 from lakelabel.task import Task, definition, load_task, prompt_digest, prompt_version

@@ -41,13 +41,14 @@ _DTYPES = {
     "failure_message": "object",
     "prompt_tokens": "Int64",
     "cached_tokens": "Int64",
+    "completion_tokens": "Int64",
     "decided_at": "datetime64[us, UTC]",
     "engine": "object",
 }
 """Columns of ``schema.OUTPUT_SCHEMA`` in its order, as pandas holds them on their way to Arrow."""
 
 _PASSED_ON = tuple(_DTYPES)[:5]
-_JUDGED = tuple(_DTYPES)[5:15]
+_JUDGED = tuple(_DTYPES)[5:16]
 _Passed = tuple[Any, ...]
 
 
@@ -179,7 +180,8 @@ def _frame(labelled: Sequence[tuple[_Passed, Outcome]], engine: str) -> pd.DataF
 def _judged(outcome: Outcome) -> dict[str, Any]:
     """The output columns that an outcome fills, NULL as None."""
     judged: dict[str, Any] = dict.fromkeys(_JUDGED)
-    judged["prompt_tokens"], judged["cached_tokens"] = outcome.prompt_tokens, outcome.cached_tokens
+    for name in _JUDGED[-3:]:
+        judged[name] = getattr(outcome, name)
     if isinstance(outcome, Failure):
         judged["failure_code"], judged["failure_message"] = outcome.code, outcome.message
     else:

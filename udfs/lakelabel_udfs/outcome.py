@@ -23,7 +23,14 @@ FailureCode = Literal[
     "missing",
 ]
 
-CONTENT_FAILURES: tuple[FailureCode, ...] = ("too_long", "invalid_label", "low_confidence", "rejected", "crashed")
+CONTENT_FAILURES: tuple[FailureCode, ...] = (
+    "empty",
+    "too_long",
+    "invalid_label",
+    "low_confidence",
+    "rejected",
+    "crashed",
+)
 """Failures that belong to the text itself: the same text under another id fails the same way, so it is a copy."""
 
 
@@ -34,7 +41,7 @@ class Prediction:
     ``confidence`` is the softmax over the labels' scores (0 to 1), ``margin`` its lead over the second label (1.0 where
     there is one label alone), ``label_mass`` the labels' share of the whole vocabulary's probability (0 to 1; None where
     the engine cannot know it), ``scores`` the labels' log-probabilities in the order of the task's labels.
-    Tokens are counted over every pass that the document cost.
+    Tokens are counted over every pass that the document cost; a pass writes one completion token.
     """
 
     label: str
@@ -45,6 +52,7 @@ class Prediction:
     confidence_source: str
     prompt_tokens: int
     cached_tokens: int
+    completion_tokens: int
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,7 @@ class Failure:
     message: str
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    completion_tokens: int = 0
 
 
 Outcome = Prediction | Failure

@@ -251,6 +251,6 @@ OUTPUT_SCHEMA = (
     "doc_id STRING, doc_hash BIGINT, content_hash STRING, prior_attempts INT, first_failed_at TIMESTAMP, "
     "label STRING, confidence DOUBLE, confidence_source STRING, margin DOUBLE, label_mass DOUBLE, "
     "scores ARRAY<DOUBLE>, failure_code STRING, failure_message STRING, "
-    "prompt_tokens BIGINT, cached_tokens BIGINT, decided_at TIMESTAMP, engine STRING"
+    "prompt_tokens BIGINT, cached_tokens BIGINT, completion_tokens BIGINT, decided_at TIMESTAMP, engine STRING"
 )
 """What the executor function yields, one row a row of its input; provenance and the quality gate are added in SQL."""

@@ -164,16 +164,14 @@ class Walk:
         self._asking = [branch for branch in self._open if branch[1] >= bar]
         self._open = [branch for branch in self._open if branch[1] < bar]
 
-    def outcome(self, prompt_tokens: int, cached_tokens: int) -> Outcome:
-        """The prediction, or ``rejected`` where the engine's scores are missing or not finite."""
+    def outcome(self, tokens: tuple[int, int, int]) -> Outcome:
+        """The prediction, with what it cost (prompt, cached and completion tokens), or ``rejected`` where the engine's scores are missing or not finite."""
         if self._broken:
-            return Failure("rejected", "the engine's scores are missing or not finite", prompt_tokens, cached_tokens)
+            return Failure("rejected", "the engine's scores are missing or not finite", *tokens)
         for node, held in self._open:
             for label in node.labels:
                 self._scores[label] = held - math.log(len(node.labels))
-        return predicted(
-            self._trie.names, self._scores, self._label_mass, self._trie.source, prompt_tokens, cached_tokens
-        )
+        return predicted(self._trie.names, self._scores, self._label_mass, self._trie.source, tokens)
 
 
 def predicted(
@@ -181,8 +179,7 @@ def predicted(
     scores: Sequence[float],
     label_mass: float | None,
     source: str,
-    prompt_tokens: int,
-    cached_tokens: int,
+    tokens: tuple[int, int, int],
 ) -> Prediction:
     """The prediction that finite ``scores`` (log-probabilities, one a name) amount to; of equals the first wins."""
     total = _log_sum(scores)
@@ -196,8 +193,9 @@ def predicted(
         label_mass=label_mass,
         scores=tuple(scores),
         confidence_source=source,
-        prompt_tokens=prompt_tokens,
-        cached_tokens=cached_tokens,
+        prompt_tokens=tokens[0],
+        cached_tokens=tokens[1],
+        completion_tokens=tokens[2],
     )
 
 

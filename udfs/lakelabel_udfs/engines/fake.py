@@ -112,7 +112,7 @@ class FakeEngine:
         scores = fake_scores(text, self._labels)
         mass = min(1.0, math.fsum(map(math.exp, scores)))
         tokens = -(-min(len(text), self._max_characters) // _CHARACTERS_PER_TOKEN)
-        return predicted(self._labels, scores, mass, "fake", tokens, 0)
+        return predicted(self._labels, scores, mass, "fake", (tokens, 0, 1))
 
     def abort(self) -> None:
         """Forget the texts in flight."""

@@ -90,6 +90,12 @@ class _Flight:
     requests: set[str]
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    completion_tokens: int = 0
+
+    @property
+    def tokens(self) -> tuple[int, int, int]:
+        """Prompt, cached and completion tokens so far."""
+        return self.prompt_tokens, self.cached_tokens, self.completion_tokens
 
 
 class VllmEngine:
@@ -160,7 +166,7 @@ class VllmEngine:
         """Submit the next round of a document's requests, or settle it."""
         queries = flight.walk.queries()
         if not queries:
-            self._settle(key, flight.walk.outcome(flight.prompt_tokens, flight.cached_tokens))
+            self._settle(key, flight.walk.outcome(flight.tokens))
         for query in queries:
             request, ids = str(next(self._numbers)), self.prompt.ids(flight.document, query.path)
             try:
@@ -170,7 +176,7 @@ class VllmEngine:
             except ValueError as error:
                 # Its text may quote the prompt, so only its name is kept.
                 message = f"vLLM refused a request of {len(ids)} tokens: {type(error).__name__}"
-                self._settle(key, Failure("rejected", message, flight.prompt_tokens, flight.cached_tokens))
+                self._settle(key, Failure("rejected", message, *flight.tokens))
                 return
             self._requests[request] = (key, query)
             flight.requests.add(request)
@@ -193,6 +199,7 @@ class VllmEngine:
         flight = self._flights[key]
         flight.requests.remove(output.request_id)
         flight.cached_tokens += output.num_cached_tokens or 0
+        flight.completion_tokens += 1
         scores = output.outputs[0].logprobs if output.outputs else None
         flight.walk.tell(query, dict(zip(scores.token_ids, scores.logprobs, strict=True)) if scores else {})
         if not flight.requests:

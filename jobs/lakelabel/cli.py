@@ -6,11 +6,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 
 from lakelabel import __version__
@@ -84,19 +83,24 @@ def _work(
     task = load_task(settings.task)
 
     # Spark is imported and started only once the settings and the task are known to be good.
+    from lakelabel.failures import spark_errors
     from lakelabel.job import Options, open_job
     from lakelabel.planning import preview
     from lakelabel.progress import Terminal
     from lakelabel.run import classify as run
     from lakelabel.session import open_session
 
-    with Terminal() as terminal:
-        spark = open_session()
-        job = open_job(spark, settings, task, Options(*options))
-        if dry_run:
-            result: dict[str, Any] = dataclasses.asdict(preview(spark, job))
-        else:
-            result = run(spark, job, terminal, plan_only).as_dict()
+    try:
+        with Terminal() as terminal, spark_errors("the run"):
+            spark = open_session()
+            job = open_job(spark, settings, task, Options(*options))
+            if dry_run:
+                result: dict[str, Any] = dataclasses.asdict(preview(spark, job))
+            else:
+                result = run(spark, job, terminal, plan_only).as_dict()
+    except KeyboardInterrupt:
+        print("interrupted; start again to resume", file=sys.stderr)
+        raise typer.Exit(1) from None
     print(json.dumps(result) if as_json else _readable(result), flush=True)
 
 
@@ -110,29 +114,14 @@ def _readable(result: dict[str, Any], indent: str = "") -> str:
     return "\n".join(lines)
 
 
-def _guarded(command: Callable[[], Any]) -> int:
-    try:
-        command()
-    except click.exceptions.Exit as error:
-        return error.exit_code
-    except click.ClickException as error:
-        error.show()
-        return 2
-    except (KeyboardInterrupt, click.exceptions.Abort):
-        print("interrupted; start again to resume", file=sys.stderr)
-        return 1
-    except SettingsError as error:
-        print("\n".join(f"error: {line}" for line in str(error).splitlines()), file=sys.stderr)
-        return error.exit_code
-    except LakelabelError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry of the console script and of the launchers."""
-    sys.exit(_guarded(lambda: app(args=None if arguments is None else list(arguments), standalone_mode=False)))
+    """Entry of the console script and of the launchers; ends the process with the exit code."""
+    try:
+        app(args=None if arguments is None else list(arguments))
+    except LakelabelError as error:
+        lines = str(error).splitlines() if isinstance(error, SettingsError) else [str(error)]
+        print("\n".join(f"error: {line}" for line in lines), file=sys.stderr)
+        sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":

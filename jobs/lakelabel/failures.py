@@ -16,24 +16,26 @@ _FRAME = re.compile(r'File "[^"]*/([^"/]+)", line (\d+), in (\w+)')
 
 
 @contextmanager
-def label_errors(run_id: str, shard_id: int) -> Iterator[None]:
-    """Turn the failure of a label job into RunFailed with a reason that names no text of a document."""
+def spark_errors(what: str) -> Iterator[None]:
+    """Turn a failure of Spark within the block into RunFailed, with a reason that names no text of a document."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        raise RunFailed(
-            f"shard {shard_id} of run {run_id} failed: {_reason(str(error))}; start again to resume"
-        ) from error
+        condition = error.getCondition() if isinstance(error, PySparkException) else None
+        reason = _reason(str(error), condition)
+        raise RunFailed(f"{what} failed: {reason}; start again to resume") from error
 
 
-def _reason(text: str) -> str:
+def _reason(text: str, condition: str | None = None) -> str:
     ours = _OURS.findall(text)
     if ours:
         return escaped(ours[-1])[:500]
     # A foreign exception's message may quote its input; its type and the place do not.
     raised, frames = _RAISED.findall(text), _FRAME.findall(text)
-    where = f" at {frames[-1][0]}:{frames[-1][1]} in {frames[-1][2]}" if frames else ""
-    return f"{raised[-1] if raised else 'the job failed'}{where}"
+    what = raised[-1] if raised else "the job"
+    if frames:
+        return f"{what} at {frames[-1][0]}:{frames[-1][1]} in {frames[-1][2]}"
+    return condition or what

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -102,8 +103,13 @@ class Lease:
         self._append("released")
 
     def _beat(self) -> None:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
         while not self._ended.wait(self._seconds / 3):
-            self._append("beat")
+            # A beat that does not get through is made up for by the next one; the lease outlives two lost in a row.
+            with suppress(PySparkException, Py4JError):
+                self._append("beat")
 
     def _last(self) -> Row | None:
         rows = (
@@ -139,7 +145,7 @@ class Lease:
         for table in (LABELS, QUARANTINE):
             nothing = self._tables.read(self._spark, table).limit(0)
             writer = nothing.write.format("delta").mode("append").option("txnAppId", self.prompt_version)
-            writer.option("txnVersion", self.next_txn()).saveAsTable(self._tables.name(table))
+            self._tables.write(writer.option("txnVersion", self.next_txn()), table)
 
     def _append(self, event: str) -> None:
         row = self._spark.sql(

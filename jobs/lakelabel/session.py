@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import logging
 import os
 import sys
@@ -58,7 +59,11 @@ def open_session() -> SparkSession:
         builder = builder.master(f"local[{max(2, cores)}]").config("spark.sql.shuffle.partitions", str(max(2, cores)))
         # Spark would give each Python worker one thread, and an engine on two cores is then 1.7 times slower.
         threads = {"spark.executorEnv.OMP_NUM_THREADS": str(cores)}
-        for key, value in {**_LOCAL, **threads, **delta_jar_conf()}.items():
+        # Spark warns of a host name that leads to loopback, and of much else before the session is there to be told.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        logging_conf = importlib.resources.files("lakelabel") / "log4j2.properties"
+        quiet = {"spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={logging_conf}"'}
+        for key, value in {**_LOCAL, **threads, **quiet, **delta_jar_conf()}.items():
             builder = builder.config(key, value)
     spark = builder.getOrCreate()
     for key, value in _RUNTIME.items():

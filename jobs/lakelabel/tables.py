@@ -14,7 +14,7 @@ from lakelabel.template import literal, quote_identifier
 from lakelabel_udfs.schema import FORMAT, TABLES, Table
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 FORMAT_PROPERTY = "lakelabel.format"
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
@@ -34,14 +34,13 @@ def sql_name(reference: str) -> str:
     Local paths are made absolute, since executors and later sessions may have another working directory.
     """
     if is_path(reference):
-        path = reference if _SCHEME.match(reference) else _absolute(reference)
-        return f"delta.{quote_identifier(path)}"
+        return f"delta.{quote_identifier(_whole(reference))}"
     return ".".join(quote_identifier(part) for part in reference.split("."))
 
 
-def _absolute(path: str) -> str:
+def _whole(path: str) -> str:
     # Not resolve(): a link that is moved to another disk leads to the same table.
-    return os.path.normpath(Path(path).absolute())
+    return path if _SCHEME.match(path) else os.path.normpath(Path(path).absolute())
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,14 @@ class Tables:
 
     def name(self, table: Table) -> str:
         """SQL name of one of our tables."""
-        return sql_name(f"{self.root.rstrip('/')}/{table.name}" if is_path(self.root) else f"{self.root}.{table.name}")
+        return (
+            f"delta.{quote_identifier(self._path(table))}"
+            if is_path(self.root)
+            else sql_name(f"{self.root}.{table.name}")
+        )
+
+    def _path(self, table: Table) -> str:
+        return _whole(f"{self.root.rstrip('/')}/{table.name}")
 
     def read(self, spark: SparkSession, table: Table) -> DataFrame:
         """The table as it stands now."""
@@ -82,7 +88,15 @@ class Tables:
         writer = rows.select(*table.names).write.format("delta").mode("append")
         if metadata is not None:
             writer = writer.option("userMetadata", metadata)
-        writer.saveAsTable(self.name(table))
+        self.write(writer, table)
+
+    def write(self, writer: DataFrameWriter, table: Table) -> None:
+        """Send a prepared write to one of our tables."""
+        if is_path(self.root):
+            # saveAsTable looks a path up in the catalog, and beside other threads sometimes takes it for a new table.
+            writer.save(self._path(table))
+        else:
+            writer.saveAsTable(self.name(table))
 
     def exists(self, spark: SparkSession) -> bool:
         """Whether the tables are there: the last one made says so for all."""

@@ -10,7 +10,7 @@ from lakelabel import facts
 from lakelabel.commit import Committer
 from lakelabel.errors import RunFailed
 from lakelabel.facts import Stamp
-from lakelabel.failures import label_errors
+from lakelabel.failures import spark_errors
 from lakelabel.label import Labeller
 from lakelabel.ledger import Run, Shard
 from lakelabel.report import Tally, report, tally
@@ -22,6 +22,7 @@ from lakelabel_udfs.schema import LABELS, OUTCOMES, QUARANTINE
 def finish_run(work: Work, run: Run) -> Tally:
     """Settle every document of a ready run, from wherever an earlier start left it."""
     committer = Committer(work.spark, work.tables, work.ledger, work.lease)
+    engine_before = work.clock.engine
     shards = work.ledger.shards(run.run_id)
     pending = [shard for shard in shards if shard.state == "pending"]
     if pending and run.seq != work.lease.epoch:
@@ -38,7 +39,7 @@ def finish_run(work: Work, run: Run) -> Tally:
             shards = _verified(work, run)
             work.drop_queue(run)
         counted = tally(work.spark, work.tables, run, shards)
-        _record(work, run, counted)
+        _record(work, run, counted, work.clock.engine - engine_before)
     return counted
 
 
@@ -60,12 +61,14 @@ def _label(work: Work, run: Run, shards: Sequence[Shard], committer: Committer) 
         *(work.spark, work.tables, job.engine_spec, job.prompt_spec, job.gate, work.telemetry),
         metadata=work.metadata(run),
     )
-    work.reporter.begin(sum(shard.documents for shard in shards))
+    documents = sum(shard.documents for shard in shards)
+    work.reporter.say(f"labelling {documents} documents in {len(shards)} shards; the first one loads the engine")
+    work.reporter.begin(documents)
     done: list[Shard] = []
     seconds: dict[str, float] = {}
     committed_at = time.monotonic()
     for shard in shards:
-        with work.timed("label"), label_errors(run.run_id, shard.shard_id):
+        with work.timed("label"), spark_errors(f"shard {shard.shard_id} of run {run.run_id}"):
             attempt, took = labeller.label(run, shard)
         done.append(shard)
         seconds[attempt] = took
@@ -121,10 +124,10 @@ def _verified(work: Work, run: Run) -> list[Shard]:
     return shards
 
 
-def _record(work: Work, run: Run, counted: Tally) -> None:
+def _record(work: Work, run: Run, counted: Tally, engine_seconds: float) -> None:
     told = report([run], counted, work.clock, work.job.settings.cost.price_per_slot_hour)
     uncached = told.tokens["prompt"] - told.tokens["cached"]
-    rate = uncached / work.clock.engine if work.clock.engine and uncached else None
+    rate = uncached / engine_seconds if engine_seconds and uncached else None
     total = told.cost["total"]
     work.ledger.move_run(
         *(run.run_id, "ready", "finished"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakelabel_udfs.schema import LABELS, QUARANTINE
-from tests.spark.conftest import Road
+from tests.road import Road
 
 _ACCEPTED = """
   SELECT o.* FROM {outcomes} o JOIN {shards} s

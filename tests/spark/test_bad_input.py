@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from lakelabel import cli
-from tests.spark.conftest import Road
+from tests.road import Road
 
 
 def start(road: Road, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

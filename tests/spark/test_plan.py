@@ -11,7 +11,7 @@ from lakelabel.plan import Counts
 from lakelabel.planning import preview
 from lakelabel.sizing import cut, tokens_a_shard
 from lakelabel_udfs.engines.fake import fake_label
-from tests.spark.conftest import TASK, Road
+from tests.road import TASK, Road
 
 LABELS = tuple(TASK["labels"])
 

@@ -18,7 +18,7 @@ from lakelabel.merge import Facts
 from lakelabel.tables import values_sql
 from lakelabel_udfs.engines.fake import fake_label
 from lakelabel_udfs.schema import LEASES
-from tests.spark.conftest import TASK, Road
+from tests.road import TASK, Road
 from tests.spark.rebuilt import assert_states_follow_from_facts
 
 LABELS = tuple(TASK["labels"])

@@ -8,7 +8,7 @@ import pytest
 
 from lakelabel.errors import SettingsError
 from lakelabel_udfs.engines.fake import fake_label
-from tests.spark.conftest import TASK, Road
+from tests.road import TASK, Road
 from tests.spark.rebuilt import assert_states_follow_from_facts
 
 LABELS = tuple(TASK["labels"])

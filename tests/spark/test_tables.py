@@ -12,7 +12,7 @@ from lakelabel.tables import Tables
 from lakelabel_udfs.engines.fake import fake_label
 from lakelabel_udfs.schema import LABELS as LABELS_TABLE
 from lakelabel_udfs.schema import TABLES
-from tests.spark.conftest import TASK, Road
+from tests.road import TASK, Road
 
 LABELS = tuple(TASK["labels"])
 

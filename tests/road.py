@@ -1,35 +1,23 @@
-"""One Spark session for all Spark tests, and a road: a source table, settings and the real command below one folder."""
+"""A road for tests: a source table, settings and the real command below one folder."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from lakelabel.job import Job, Options, open_job
 from lakelabel.run import classify
-from lakelabel.session import open_session
 from lakelabel.settings import load
 from lakelabel.tables import Tables
 from lakelabel.task import load_task
 
 TASK = {"name": "kind", "instruction": "What is it?", "labels": ["invoice", "contract", "manual"]}
-
-
-@pytest.fixture(scope="session")
-def spark(inferences_of_the_session: Path) -> Iterator[SparkSession]:
-    session = open_session()
-    # Tests run many small queries once each: compiling Java for them takes longer than interpreting them.
-    session.conf.set("spark.sql.codegen.wholeStage", "false")
-    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-    yield session
-    session.stop()
 
 
 class Silent:
@@ -129,23 +117,3 @@ class Road:
     @property
     def tables(self) -> Tables:
         return Tables(self.settings["tables"]["root"])
-
-
-@pytest.fixture
-def road(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inferences: Path) -> Road:
-    return Road(spark, tmp_path, inferences)
-
-
-@pytest.fixture(scope="session")
-def inferences_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    # Python workers keep the environment that they were started with, so the file is one for the whole session.
-    with pytest.MonkeyPatch.context() as patch:
-        path = tmp_path_factory.mktemp("fake") / "inferences"
-        patch.setenv("LAKELABEL_FAKE_INFERENCES", str(path))
-        yield path
-
-
-@pytest.fixture
-def inferences(inferences_of_the_session: Path) -> Path:
-    inferences_of_the_session.write_text("")
-    return inferences_of_the_session

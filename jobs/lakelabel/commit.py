@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lakelabel import merge
 from lakelabel.delta import retried
 from lakelabel.errors import Fenced
+from lakelabel.failures import spark_errors
 from lakelabel.lease import Lease
 from lakelabel.ledger import Ledger, Run, Shard
 from lakelabel.merge import Facts
@@ -17,8 +18,8 @@ from lakelabel.tables import Tables
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SHARDS_AT_ONCE = 200
-"""Attempts named by one MERGE; more would make its text longer than a parser likes."""
+SHARDS_AT_ONCE = 200
+"""Attempts named by one statement; more would make its text longer than a parser likes."""
 
 _ROWS_A_FILE = 500_000
 
@@ -35,16 +36,17 @@ class Committer:
     def commit(self, run: Run, shards: Sequence[Shard]) -> None:
         """Commit accepted shards of a run, and mark them. Raises Fenced where a newer owner has taken over."""
         accepted = [shard for shard in shards if shard.state == "accepted"]
-        for start in range(0, len(accepted), _SHARDS_AT_ONCE):
-            batch = accepted[start : start + _SHARDS_AT_ONCE]
+        for start in range(0, len(accepted), SHARDS_AT_ONCE):
+            batch = accepted[start : start + SHARDS_AT_ONCE]
             facts = Facts(
                 run.prompt_version,
                 run.run_id,
                 tuple(shard.attempt for shard in batch if shard.attempt is not None),
                 tuple((shard.lo, shard.hi) for shard in batch),
             )
-            self._merge(facts)
-            self.ledger.mark_committed(run, batch)
+            with spark_errors(f"commit of shards {batch[0].shard_id} to {batch[-1].shard_id} of run {run.run_id}"):
+                self._merge(facts)
+                self.ledger.mark_committed(run, batch)
 
     def _merge(self, facts: Facts) -> None:
         brought = self.spark.sql(

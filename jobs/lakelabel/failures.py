@@ -18,12 +18,12 @@ _FRAME = re.compile(r'File "[^"]*/([^"/]+)", line (\d+), in (\w+)')
 @contextmanager
 def spark_errors(what: str) -> Iterator[None]:
     """Turn a failure of Spark within the block into RunFailed, with a reason that names no text of a document."""
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
         yield
-    except (PySparkException, Py4JJavaError) as error:
+    except (PySparkException, Py4JError) as error:
         condition = error.getCondition() if isinstance(error, PySparkException) else None
         reason = _reason(str(error), condition)
         raise RunFailed(f"{what} failed: {reason}; start again to resume") from error

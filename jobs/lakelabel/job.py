@@ -106,11 +106,12 @@ def open_job(spark: SparkSession, settings: Settings, task: Task, options: Optio
     tables.check(spark)
     job = Job(settings, task, options, tables, source, name_model(settings.engine), tables.exists(spark))
     if job.have_tables:
-        runs = [run for run in Ledger(spark, tables).runs(job.prompt_version) if run.state != "closed"]
-        if runs:
-            _check_unchanged(job, runs[-1])
-        if any(run.settings_digest == job.settings_digest for run in runs):
-            return job
+        ledger = Ledger(spark, tables)
+        writer = ledger.newest_writer(job.prompt_version)
+        if writer is not None:
+            _check_unchanged(job, writer)
+        if any(run.settings_digest == job.settings_digest for run in ledger.runs(job.prompt_version)):
+            return job  # an earlier start has checked this prompt with this model
     if settings.engine.kind == "vllm":
         _check_prompt(job)
     return job
@@ -121,7 +122,8 @@ def engine_spec(settings: Settings, model: ModelName) -> EngineSpec:
     engine = settings.engine
     return EngineSpec(
         kind=engine.kind,
-        model=engine.model,
+        # A relative folder means nothing in the working directory of an executor.
+        model=str(Path(engine.model).absolute()) if engine.model and Path(engine.model).is_dir() else engine.model,
         model_id=model.model_id,
         model_revision=model.model_revision,
         revision=engine.revision,
@@ -153,16 +155,28 @@ def _check_prompt(job: Job) -> None:
     """Assemble the prompt once with the model's tokenizer, where this machine has both; else the executors do it first."""
     from importlib.util import find_spec
 
+    if find_spec("transformers") is None or not Path(str(job.settings.engine.model)).is_dir():
+        return
+    from jinja2 import TemplateError
+
     from lakelabel_udfs.engines.protocol import BadSettings
     from lakelabel_udfs.prompt import Prompt, load_tokenizer
 
     spec = job.engine_spec
-    if find_spec("transformers") is None or not Path(str(spec.model)).is_dir():
-        return
     try:
-        Prompt.of(load_tokenizer(spec), job.prompt_spec, spec.max_model_len)
+        tokenizer = load_tokenizer(spec)
+    except (OSError, ValueError) as error:
+        remedy = (
+            f"its tokenizer cannot be loaded ({type(error).__name__}); give a folder with tokenizer.json and its config"
+        )
+        raise SettingsError("engine.model", spec.model, remedy) from error
+    try:
+        Prompt.of(tokenizer, job.prompt_spec, spec.max_model_len)
     except BadSettings as error:
         raise PromptRefused(str(error)) from error
+    except TemplateError as error:
+        remedy = f"its chat template fails ({type(error).__name__}); see task.chat_template_kwargs"
+        raise SettingsError("engine.model", spec.model, remedy) from error
 
 
 def _check_unchanged(job: Job, last: Run) -> None:

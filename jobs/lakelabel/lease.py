@@ -68,6 +68,7 @@ class Lease:
         self._seconds = seconds
         self._writes = 0
         self._ended = threading.Event()
+        self._beating = threading.Thread(target=self._beat, name="lakelabel-lease", daemon=True)
         self.prompt_version = prompt_version
         self.owner = str(uuid.uuid4())
         self.epoch = 0
@@ -95,12 +96,22 @@ class Lease:
         return (self.epoch << 32) + self._writes
 
     def __enter__(self) -> Lease:
-        threading.Thread(target=self._beat, name="lakelabel-lease", daemon=True).start()
+        self._beating.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
         self._ended.set()
-        self._append("released")
+        # A beat that came after it would say that the lease is still held.
+        self._beating.join()
+        try:
+            self._append("released")
+        except (PySparkException, Py4JError):
+            # With a JVM that is gone nothing can be given back; what ended the run is what its user must hear.
+            if error is None:
+                raise
 
     def _beat(self) -> None:
         from py4j.protocol import Py4JError

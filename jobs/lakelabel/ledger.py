@@ -9,13 +9,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lakelabel.canonical import canonical_json
 from lakelabel.delta import retried
 from lakelabel.errors import RunFailed
 from lakelabel.tables import Tables, in_list, values_sql
 from lakelabel_udfs.schema import OUTCOMES, RUNS, SHARDS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 RULE_SHARD = 0
 _TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens")
@@ -37,6 +38,11 @@ class Run:
     model_id: str
     model_revision: str | None
     documents: dict[str, int]
+
+    @property
+    def metadata(self) -> str:
+        """What the appends of a run leave in the history of their table."""
+        return canonical_json({"run_id": self.run_id, "settings_digest": self.settings_digest})
 
     @classmethod
     def of(cls, row: Row) -> Run:
@@ -101,7 +107,7 @@ class Ledger:
             for column in RUNS.columns
             if column.name not in given
         ]
-        self._tables.append(row.selectExpr("*", *rest), RUNS)
+        self._tables.append(row.selectExpr("*", *rest), RUNS, run.metadata)
 
     def move_run(self, run_id: str, before: str, after: str, also: dict[str, str] | None = None) -> None:
         """Take a run from one state to the next; ``also`` are further columns and their SQL values. Raises RunFailed."""
@@ -133,7 +139,7 @@ class Ledger:
         ]
         schema = ", ".join(f"{column.name} {column.type}" for column in columns)
         frame = self._spark.createDataFrame(rows, schema).selectExpr("*", "current_timestamp() AS updated_at")
-        self._tables.append(frame, SHARDS)
+        self._tables.append(frame, SHARDS, run.metadata)
 
     def shards(self, run_id: str) -> list[Shard]:
         """The shards of a run, by id. Their number is bounded by the plan, not by the table."""
@@ -178,19 +184,48 @@ class Ledger:
 
     def mark_committed(self, run: Run, shards: Sequence[Shard]) -> None:
         """Mark accepted shards whose facts are in both states."""
-        self._move_shards(
-            run.run_id, f"shard_id IN ({_numbers([s.shard_id for s in shards])})", "accepted", "committed"
+        ids = _numbers([shard.shard_id for shard in shards])
+        self._move_shards(run.run_id, f"shard_id IN ({ids}) AND state = 'accepted'", "committed")
+
+    def close_shards(self, run: Run, *states: str) -> None:
+        """Close all shards of a run in these states, in one update: no attempt of a closed one counts or ever will."""
+        self._move_shards(run.run_id, f"state IN ({in_list(states)})", "closed")
+
+    def is_closing(self, run: Run) -> bool:
+        """Whether an earlier start began to close this run: it must not be gone on with, whatever its settings."""
+        return not self._of_run(run.run_id).where("state = 'closed'").isEmpty()
+
+    def unfinished_elsewhere(self, task: str, prompt_version: str) -> list[str]:
+        """Unfinished runs under other prompt_versions of the same task, newest last, as `run_id (prompt_version)`."""
+        rows = (
+            self._tables.read(self._spark, RUNS)
+            .where(f"state IN ('planning', 'ready') AND prompt_version <> {in_list([prompt_version])}")
+            .where(f"regexp_replace(prompt_version, '-[0-9a-f]{{12}}$', '') = {in_list([task])}")
+            .orderBy("created_at")
+            .select("run_id", "prompt_version")
+            .collect()
         )
+        return [f"{row['run_id']} ({row['prompt_version']})" for row in rows]
 
-    def close_pending(self, run: Run) -> None:
-        """Close all that a run has not accepted yet, in one update: no attempt of it can be accepted afterwards."""
-        self._move_shards(run.run_id, "true", "pending", "closed")
+    def newest_writer(self, prompt_version: str) -> Run | None:
+        """The newest run whose facts count under this prompt_version: its model and source are what the rows carry."""
+        wrote = self._tables.read(self._spark, SHARDS).where("state IN ('accepted', 'committed')").select("run_id")
+        rows = (
+            self._tables.read(self._spark, RUNS)
+            .where(f"prompt_version = {in_list([prompt_version])}")
+            .join(wrote, "run_id", "left_semi")
+            .select(*Run.__dataclass_fields__)
+            .orderBy("seq", "created_at", ascending=False)
+            .limit(1)
+            .collect()
+        )
+        return Run.of(rows[0]) if rows else None
 
-    def _move_shards(self, run_id: str, which: str, before: str, after: str) -> None:
+    def _move_shards(self, run_id: str, which: str, after: str) -> None:
         retried(
             lambda: self._spark.sql(
                 f"UPDATE {self._tables.name(SHARDS)} SET state = '{after}', updated_at = current_timestamp() "
-                f"WHERE run_id = {in_list([run_id])} AND {which} AND state = '{before}'"
+                f"WHERE run_id = {in_list([run_id])} AND {which}"
             ).collect()
         )
 
@@ -222,7 +257,3 @@ def _exprs(*texts: str) -> list[Column]:
     from pyspark.sql.functions import expr
 
     return [expr(text) for text in texts]
-
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column

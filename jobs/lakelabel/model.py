@@ -8,8 +8,9 @@ from pathlib import Path
 
 from lakelabel.sections import Engine
 
-_EDGE = 2**20
-"""Bytes read at each end of a large file: a 15 GB checkpoint is told from another in milliseconds, not minutes."""
+_BLOCK, _BLOCKS = 2**16, 256
+"""Of a large file 256 blocks of 64 KiB are read, spread over all of it: a 15 GB checkpoint is told from its fine-tuned
+sister in a fraction of a second, not minutes. Up to 16 MiB a file is read whole."""
 
 _WEIGHTS_AND_WORDS = ("*.safetensors", "*.bin", "*.json", "*.txt", "*.model", "*.jinja")
 
@@ -30,7 +31,7 @@ def name_model(engine: Engine) -> ModelName:
     folder = Path(engine.model)
     if not folder.is_dir():
         return ModelName(engine.model, engine.revision)
-    return ModelName(folder.resolve().name, engine.revision or _digest(folder))
+    return ModelName(folder.resolve().name, _digest(folder))
 
 
 def _digest(folder: Path) -> str:
@@ -38,9 +39,9 @@ def _digest(folder: Path) -> str:
     for path in sorted({path for pattern in _WEIGHTS_AND_WORDS for path in folder.glob(pattern)}):
         size = path.stat().st_size
         digest.update(f"{path.name}\0{size}\0".encode())
+        step = max(_BLOCK, (size - _BLOCK) // (_BLOCKS - 1) if size > _BLOCK else _BLOCK)
         with path.open("rb") as file:
-            digest.update(file.read(_EDGE))
-            if size > _EDGE:
-                file.seek(max(_EDGE, size - _EDGE))
-                digest.update(file.read(_EDGE))
+            for start in range(0, size, step):
+                file.seek(start)
+                digest.update(file.read(_BLOCK))
     return digest.hexdigest()[:16]

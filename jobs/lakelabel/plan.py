@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakelabel.ledger import accepted_facts
+from lakelabel.ledger import Run, accepted_facts
 from lakelabel.sections import Source as SourceSettings
 from lakelabel.source import Source, documents, token_estimate
 from lakelabel.tables import Tables, in_list
@@ -16,7 +16,7 @@ from lakelabel_udfs.outcome import CONTENT_FAILURES
 from lakelabel_udfs.schema import LABELS, QUARANTINE, QUEUE
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 BUCKET_BITS = 16
 """Shards are cut at multiples of 2^48 in doc_hash: 65,536 counts are all that the driver ever sees of a table."""
@@ -88,13 +88,13 @@ def planned(spark: SparkSession, tables: Tables, scope: Scope, have_tables: bool
         compared.unpersist()
 
 
-def write_queue(tables: Tables, run_id: str, plan: Plan) -> None:
+def write_queue(tables: Tables, run: Run, plan: Plan) -> None:
     """Append the pending documents to the queue, sorted by doc_hash, so that a shard's range reads one file or two."""
     from pyspark.sql.functions import lit
 
     files = max(1, math.ceil(plan.counts.text_bytes / _FILE_BYTES))
-    rows = plan.pending.withColumn("run_id", lit(run_id)).repartitionByRange(files, "kind", "doc_hash")
-    tables.append(rows.sortWithinPartitions("kind", "doc_hash"), QUEUE)
+    rows = plan.pending.withColumn("run_id", lit(run.run_id)).repartitionByRange(files, "kind", "doc_hash")
+    tables.append(rows.sortWithinPartitions("kind", "doc_hash"), QUEUE, run.metadata)
 
 
 def _compare(spark: SparkSession, tables: Tables, scope: Scope, found: DataFrame) -> DataFrame:
@@ -234,7 +234,3 @@ def _count(compared: DataFrame, pending: DataFrame) -> Counts:
         fingerprint=[(row["bucket"], row["documents"], int(row["hash"])) for row in scope],
         buckets=[(row["bucket"], row["n"], row["tokens"]) for row in buckets],
     )
-
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column

@@ -93,7 +93,7 @@ def plan_run(work: Work) -> Run:
 
 def _write(work: Work, run: Run, plan: Plan) -> None:
     counts = plan.counts
-    write_queue(work.tables, run.run_id, plan)
+    write_queue(work.tables, run, plan)
     rows = work.tables.read(work.spark, QUEUE).where(f"run_id = {in_list([run.run_id])}").groupBy("kind").count()
     queued = {row["kind"]: row["count"] for row in rows.collect()}
     expected = {"rule": counts.by_rule, "infer": counts.infer, "copy": counts.copies}
@@ -104,7 +104,7 @@ def _write(work: Work, run: Run, plan: Plan) -> None:
         )
     stamp = Stamp(run, RULE_SHARD, str(uuid.uuid4()))
     if counts.by_rule:
-        work.tables.append(facts.ruled(work.spark, work.tables, stamp), OUTCOMES, work.metadata(run))
+        work.tables.append(facts.ruled(work.spark, work.tables, stamp), OUTCOMES, run.metadata)
     rate = _measured_rate(work.spark, work.job)
     work.ledger.add_shards(run, cut(counts, _shard_tokens(work.job, counts, rate), stamp.attempt))
 
@@ -133,6 +133,7 @@ def _measured_rate(spark: SparkSession, job: Job) -> float | None:
     rows = (
         job.tables.read(spark, RUNS)
         .where((col("model_id") == lit(job.model.model_id)) & col("tokens_per_second").isNotNull())
+        .where(col("model_revision").eqNullSafe(lit(job.model.model_revision)))
         .orderBy(col("created_at").desc())
         .limit(1)
         .select("tokens_per_second")

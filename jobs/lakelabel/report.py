@@ -23,7 +23,8 @@ SECONDS = ("plan", "label", "commit", "total")
 
 @dataclass
 class Clock:
-    """Wall seconds by step, and what the tasks told of the engine."""
+    """What one start spent: wall seconds by step, and what its tasks told of the engine. Counts of a whole run, which an
+    earlier start may have begun, are none of its business."""
 
     plan: float = 0.0
     label: float = 0.0
@@ -33,6 +34,8 @@ class Clock:
     loading: float = 0.0
     loads: int = 0
     slots: int = 1
+    labelled: int = 0
+    prompt_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,6 @@ def report(runs: Sequence[Run], counted: Tally, clock: Clock, price: float | Non
     """The report of the runs that one start worked on; of several, ``counted`` is their sum."""
     hours = clock.label * clock.slots / 3600
     total = None if price is None else price * hours
-    inferred = counted.documents["inferred"]
     return Report(
         run_id=runs[-1].run_id,
         prompt_version=runs[-1].prompt_version,
@@ -109,13 +111,13 @@ def report(runs: Sequence[Run], counted: Tally, clock: Clock, price: float | Non
             "loads": clock.loads,
             "load_seconds": round(clock.loading, 3),
             "busy_ratio": _share(clock.engine, clock.slots * clock.label),
-            "tokens_per_second": _share(counted.tokens["prompt"], clock.label),
-            "documents_per_second": _share(inferred, clock.label),
+            "tokens_per_second": _share(clock.prompt_tokens, clock.label),
+            "documents_per_second": _share(clock.labelled, clock.label),
         },
         quarantine=dict(sorted(counted.quarantine.items())),
         cost={
             "total": total,
-            "per_million_documents": None if total is None or not inferred else total / inferred * 1e6,
+            "per_million_documents": None if total is None or not clock.labelled else total / clock.labelled * 1e6,
         },
         runs=tuple(run.run_id for run in runs),
         labels=dict(counted.labels.most_common()),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from lakelabel.canonical import canonical_json
+from lakelabel.delta import retried
 from lakelabel.errors import SettingsError
 from lakelabel.job import Job
 from lakelabel.lease import Lease
@@ -40,12 +41,16 @@ def classify(spark: SparkSession, job: Job, reporter: Reporter, plan_only: bool 
 def _go_on(work: Work, plan_only: bool) -> Iterator[tuple[Run, Tally]]:
     """Every run that this start works on: an unfinished one first, then a new one unless the first is of the newest source."""
     job, newest = work.job, None
+    for other in work.ledger.unfinished_elsewhere(job.task.name, job.prompt_version):
+        work.reporter.say(f"run {other} of this task is unfinished; start it with its own settings to end it")
     for run in work.ledger.runs(job.prompt_version):
         if run.state == "planning":
             work.reporter.say(f"run {run.run_id} was never planned to its end: closed")
-            work.ledger.move_run(run.run_id, "planning", "closed")
+            # Its rules were written as accepted, and were never committed: they must count no more than the rest.
+            work.ledger.close_shards(run, "pending", "accepted")
             work.drop_queue(run)
-        elif run.state == "ready" and run.settings_digest != job.settings_digest:
+            work.ledger.move_run(run.run_id, "planning", "closed")
+        elif run.state == "ready" and (run.settings_digest != job.settings_digest or work.ledger.is_closing(run)):
             work.reporter.say(f"run {run.run_id} has other settings: what it accepted is committed, the rest is closed")
             close_run(work, run)
         elif run.state == "ready":
@@ -75,11 +80,13 @@ def _register_prompt(spark: SparkSession, job: Job) -> None:
     if not found:
         columns = ("prompt_version", "digest", "definition")
         row = values_sql(columns, [(job.prompt_version, job.prompt_digest, canonical_json(job.prompt_definition))])
-        spark.sql(
-            f"MERGE INTO {name} t USING {row} s ON t.prompt_version = s.prompt_version WHEN NOT MATCHED THEN INSERT "
-            "(prompt_version, digest, definition, created_at) "
-            "VALUES (s.prompt_version, s.digest, s.definition, current_timestamp())"
-        ).collect()
+        retried(
+            lambda: spark.sql(
+                f"MERGE INTO {name} t USING {row} s ON t.prompt_version = {in_list([job.prompt_version])} "
+                "WHEN NOT MATCHED THEN INSERT (prompt_version, digest, definition, created_at) "
+                "VALUES (s.prompt_version, s.digest, s.definition, current_timestamp())"
+            ).collect()
+        )
         found = spark.sql(known).collect()
     if [row["digest"] for row in found] != [job.prompt_digest]:
         raise SettingsError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from lakelabel.checking import wrong, wrong_below
 from lakelabel.errors import SettingsError
@@ -38,6 +38,17 @@ def _not_yet(what: str) -> BeforeValidator:
         return value
 
     return BeforeValidator(refuse)
+
+
+def _only(default: object) -> AfterValidator:
+    """Refuse anything but the default, for the same reason."""
+
+    def refuse(value: object) -> object:
+        if value != default:
+            raise wrong(f"leave it at {default}: nothing reads it in this version yet")
+        return value
+
+    return AfterValidator(refuse)
 
 
 _Name = Annotated[str, Field(min_length=1)]
@@ -92,7 +103,7 @@ class Tables(Section):
     """Where the output tables stand, and for how many days what they say can be asked for."""
 
     root: _Name
-    audit_days: _AtLeastOne = 365
+    audit_days: Annotated[_AtLeastOne, _only(365)] = 365
     history_days: _AtLeastOne = 30
     deletion_vectors: bool = False
 
@@ -102,18 +113,14 @@ class Tables(Section):
         _visible(root)
         if root.startswith("~"):
             raise wrong("write the home folder out: no shell expands it here")
-        if not _is_path(root) and not re.fullmatch(r"[\w-]+\.[\w-]+", root):
+        if not is_path(root) and not re.fullmatch(r"[\w-]+\.[\w-]+", root):
             raise wrong("give a path (with a slash, or ./name) or catalog.schema")
         return root
 
-    @property
-    def is_path(self) -> bool:
-        """True where `root` is a folder, false where it is `catalog.schema`."""
-        return _is_path(self.root)
 
-
-def _is_path(root: str) -> bool:
-    return "/" in root or root.startswith(".") or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", root) is not None
+def is_path(reference: str) -> bool:
+    """Whether a table or root is a path: it has a slash, a leading dot or a scheme; everything else is a name."""
+    return "/" in reference or reference.startswith(".") or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", reference) is not None
 
 
 class Engine(Section):
@@ -128,7 +135,7 @@ class Engine(Section):
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.92
     tensor_parallel_size: _AtLeastOne = 1
     window: _AtLeastOne | None = None
-    stall_seconds: Annotated[float, Field(gt=0)] = 600
+    stall_seconds: Annotated[float, Field(gt=0), _only(600)] = 600
     # Left out of repr, since a token for a model hub may stand in it.
     extra: dict[str, Any] = Field(default_factory=dict, repr=False)
 
@@ -160,7 +167,7 @@ class Queue(Section):
 class Stop(Section):
     """When a run that has gone wrong ends itself."""
 
-    after: _AtLeastOne = 2000
+    after: Annotated[_AtLeastOne, _only(2000)] = 2000
     quarantined: Annotated[float | None, _not_yet("stopping a run by its quarantined share")] = None
     one_label: Annotated[float | None, _not_yet("stopping a run by the share of one label")] = None
 

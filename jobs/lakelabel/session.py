@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Set on any session; they change no result of anyone else's queries.
+# Set on any session, a cluster's own included: the job is meant to have its session to itself.
 _RUNTIME = {
     # Times are stored and ids are cast in one zone, wherever the driver stands.
     "spark.sql.session.timeZone": "UTC",

@@ -1,4 +1,4 @@
-"""How the work of a plan is cut: shards are ranges of doc_hash, sized by time. Pure."""
+"""How the work of a plan is cut: shards are ranges of doc_hash, sized by time."""
 
 from __future__ import annotations
 

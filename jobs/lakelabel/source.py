@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lakelabel.errors import SettingsError
 from lakelabel.sections import Source as SourceSettings
 from lakelabel.tables import Tables, current_version, sql_name
-from lakelabel.template import compile_template, quote_identifier
+from lakelabel.template import Column, compile_template, quote_identifier
 from lakelabel_udfs.schema import TABLES
 
 if TYPE_CHECKING:
@@ -39,10 +39,11 @@ def open_source(spark: SparkSession, settings: SourceSettings, tables: Tables) -
     from pyspark.errors import AnalysisException
 
     name = sql_name(settings.table)
+    own = SettingsError(
+        "source.table", settings.table, "it is one of lakelabel's own tables; name the documents' table"
+    )
     if name in {tables.name(table) for table in TABLES}:
-        raise SettingsError(
-            "source.table", settings.table, "it is one of lakelabel's own tables; name the documents' table"
-        )
+        raise own
     try:
         current = current_version(spark, name)
     except AnalysisException as error:
@@ -53,6 +54,8 @@ def open_source(spark: SparkSession, settings: SourceSettings, tables: Tables) -
         raise SettingsError(
             "source.table", settings.table, f"it is no Delta table ({error}); convert it to Delta"
         ) from None
+    if current.is_ours:
+        raise own
     version = current.version if settings.version == "latest" else int(settings.version)
     # Two drivers in two folders must not take two tables for one, so a path is kept as a whole one.
     source = Source(name.removeprefix("delta.").replace("`", ""), name, current.table_id, version)
@@ -156,11 +159,14 @@ def _is_there(spark: SparkSession, name: str) -> bool:
 
 
 def _check_version(spark: SparkSession, source: Source, settings: SourceSettings, newest: int) -> None:
-    from pyspark.errors import AnalysisException
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
 
     try:
-        spark.sql(f"SELECT 1 FROM {source.name} VERSION AS OF {source.version} LIMIT 0")
-    except AnalysisException:
+        rows = spark.sql(f"SELECT * FROM {source.name} VERSION AS OF {source.version}")
+        # One row is read, since the files of a version may be gone while its log is still there.
+        rows.selectExpr(f"{quote_identifier(rows.columns[0])} IS NULL").limit(1).collect()
+    except (PySparkException, Py4JJavaError):
         remedy = f"that version cannot be read (the newest is {newest}); give one that is still there, or latest"
         raise SettingsError("source.version", settings.version, remedy) from None
 
@@ -174,9 +180,11 @@ def _check_expressions(spark: SparkSession, source: Source, settings: SourceSett
         if column.lower() not in {name.lower() for name in rows.columns}:
             raise SettingsError("source.id", column, f"{source.table} has no such column; it has {there}")
     template = compile_template(settings.text)
-    for column in template.columns:
-        if column.split(".")[0].strip("`").lower() not in {name.lower() for name in rows.columns}:
-            raise SettingsError("source.text", settings.text, f"{source.table} has no column {column}; it has {there}")
+    for part in template.parts:
+        if isinstance(part, Column) and part.path[0].lower() not in {name.lower() for name in rows.columns}:
+            raise SettingsError(
+                "source.text", settings.text, f"{source.table} has no column {part.name}; it has {there}"
+            )
     try:
         rows.selectExpr(template.text_sql(), *_id_sql(settings.id))
     except AnalysisException as error:

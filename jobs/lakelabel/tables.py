@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lakelabel.delta import retried
 from lakelabel.errors import SettingsError
+from lakelabel.sections import is_path
 from lakelabel.template import literal, quote_identifier
 from lakelabel_udfs.schema import FORMAT, TABLES, Table
 
@@ -21,11 +23,6 @@ LOWEST, HIGHEST = -(2**63), 2**63 - 1
 """Ends of the range of doc_hash."""
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:/")
-
-
-def is_path(reference: str) -> bool:
-    """Whether a table or root is a path; anything with a slash or a leading dot is, everything else is a name."""
-    return "/" in reference or reference.startswith(".")
 
 
 def sql_name(reference: str) -> str:
@@ -49,15 +46,16 @@ class DeltaVersion:
 
     table_id: str
     version: int
+    is_ours: bool
 
 
 def current_version(spark: SparkSession, name: str) -> DeltaVersion:
     """Id and newest version of the Delta table with this SQL name. Raises AnalysisException where it is none."""
-    detail = spark.sql(f"DESCRIBE DETAIL {name}").select("format", "id").collect()[0]
+    detail = spark.sql(f"DESCRIBE DETAIL {name}").select("format", "id", "properties").collect()[0]
     if detail["format"] != "delta" or detail["id"] is None:
         raise ValueError(f"format {detail['format']}")
     version = spark.sql(f"DESCRIBE HISTORY {name} LIMIT 1").select("version").collect()[0]["version"]
-    return DeltaVersion(detail["id"], version)
+    return DeltaVersion(detail["id"], version, FORMAT_PROPERTY in detail["properties"])
 
 
 @dataclass(frozen=True)
@@ -124,14 +122,17 @@ class Tables:
         if self.exists(spark):
             return
         try:
-            if not is_path(self.root):
-                spark.sql(f"CREATE SCHEMA IF NOT EXISTS {sql_name(self.root)}")
-            for table in TABLES:
-                spark.sql(self.ddl(table))
+            retried(lambda: self._create(spark))
         except Exception as error:
             raise SettingsError(
                 "tables.root", self.root, f"tables cannot be made there ({_first_line(error)}); give a root to write to"
             ) from error
+
+    def _create(self, spark: SparkSession) -> None:
+        if not is_path(self.root):
+            spark.sql(f"CREATE SCHEMA IF NOT EXISTS {sql_name(self.root)}")
+        for table in TABLES:
+            spark.sql(self.ddl(table))
 
     def ddl(self, table: Table) -> str:
         """The CREATE TABLE text; constraints are part of it, so that no table ever stands without them."""
@@ -172,8 +173,14 @@ class Tables:
 
 def _check_writable(root: str) -> None:
     path = Path(root).absolute()
-    existing = next(parent for parent in (path, *path.parents) if parent.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+    try:
+        existing = next(parent for parent in (path, *path.parents) if parent.exists())
+        writable = existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
+    except OSError as error:
+        raise SettingsError(
+            "tables.root", root, f"it cannot be looked at ({error.strerror}); give another root"
+        ) from None
+    if not writable:
         raise SettingsError("tables.root", root, f"{existing} is no folder that this user may write; give another root")
 
 

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakelabel.canonical import canonical_json
 from lakelabel.job import Job
 from lakelabel.lease import Lease
 from lakelabel.ledger import Ledger, Run
@@ -35,6 +34,7 @@ class Work:
     reporter: Reporter
     telemetry: Telemetry
     clock: Clock = field(default_factory=lambda: Clock(slots=SLOTS))
+    began: float = field(default_factory=time.monotonic)
 
     @property
     def tables(self) -> Tables:
@@ -54,10 +54,6 @@ class Work:
             yield
         finally:
             setattr(self.clock, step, getattr(self.clock, step) + time.monotonic() - began)
-
-    def metadata(self, run: Run) -> str:
-        """What a write of a run leaves in the history of ``outcomes``."""
-        return canonical_json({"run_id": run.run_id, "settings_digest": run.settings_digest})
 
     def drop_queue(self, run: Run) -> None:
         """Delete the queue of a run that needs it no more: partitions as a whole, so no file is rewritten."""

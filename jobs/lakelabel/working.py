@@ -5,24 +5,46 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from lakelabel import facts
-from lakelabel.commit import Committer
+from lakelabel.commit import SHARDS_AT_ONCE, Committer
 from lakelabel.errors import RunFailed
 from lakelabel.facts import Stamp
 from lakelabel.failures import spark_errors
 from lakelabel.label import Labeller
 from lakelabel.ledger import Run, Shard
-from lakelabel.report import Tally, report, tally
+from lakelabel.report import DOCUMENTS, Tally, tally
 from lakelabel.tables import in_list
 from lakelabel.work import Work, sql_map
 from lakelabel_udfs.schema import LABELS, OUTCOMES, QUARANTINE
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What a start has spent up to a moment: wall seconds by step, seconds in the engine, tokens that it computed."""
+
+    seconds: dict[str, float]
+    engine: float
+    uncached: float
+
+    @classmethod
+    def now(cls, work: Work) -> Measured:
+        """The sums as they stand."""
+        seconds = {"total": time.monotonic() - work.began}
+        seconds |= {step: getattr(work.clock, step) for step in ("plan", "label", "commit")}
+        return cls(seconds, work.telemetry["engine_seconds"], work.telemetry["uncached_tokens"])
+
+    def since(self, before: Measured) -> Measured:
+        """What came after an earlier moment."""
+        seconds = {step: round(self.seconds[step] - before.seconds[step], 3) for step in self.seconds}
+        return Measured(seconds, self.engine - before.engine, self.uncached - before.uncached)
+
+
 def finish_run(work: Work, run: Run) -> Tally:
     """Settle every document of a ready run, from wherever an earlier start left it."""
     committer = Committer(work.spark, work.tables, work.ledger, work.lease)
-    engine_before = work.clock.engine
+    before = Measured.now(work)
     shards = work.ledger.shards(run.run_id)
     pending = [shard for shard in shards if shard.state == "pending"]
     if pending and run.seq != work.lease.epoch:
@@ -38,18 +60,19 @@ def finish_run(work: Work, run: Run) -> Tally:
             committer.commit(run, work.ledger.shards(run.run_id))
             shards = _verified(work, run)
             work.drop_queue(run)
-        counted = tally(work.spark, work.tables, run, shards)
-        _record(work, run, counted, work.clock.engine - engine_before)
+    counted = tally(work.spark, work.tables, run, shards)
+    _record(work, run, counted, shards, Measured.now(work).since(before))
     return counted
 
 
 def close_run(work: Work, run: Run) -> None:
     """End a ready run whose settings are not this job's: commit what it accepted, and close the rest for good."""
-    work.ledger.close_pending(run)
+    work.ledger.close_shards(run, "pending")
     committer = Committer(work.spark, work.tables, work.ledger, work.lease)
     committer.commit(run, work.ledger.shards(run.run_id))
-    work.ledger.move_run(run.run_id, "ready", "closed")
+    # The queue holds text, and nobody looks at a closed run again.
     work.drop_queue(run)
+    work.ledger.move_run(run.run_id, "ready", "closed")
 
 
 def _label(work: Work, run: Run, shards: Sequence[Shard], committer: Committer) -> None:
@@ -59,7 +82,7 @@ def _label(work: Work, run: Run, shards: Sequence[Shard], committer: Committer) 
     job = work.job
     labeller = Labeller(
         *(work.spark, work.tables, job.engine_spec, job.prompt_spec, job.gate, work.telemetry),
-        metadata=work.metadata(run),
+        metadata=run.metadata,
     )
     documents = sum(shard.documents for shard in shards)
     work.reporter.say(f"labelling {documents} documents in {len(shards)} shards; the first one loads the engine")
@@ -83,13 +106,15 @@ def _label(work: Work, run: Run, shards: Sequence[Shard], committer: Committer) 
     work.clock.engine = work.telemetry["engine_seconds"]
     work.clock.loading = work.telemetry["load_seconds"]
     work.clock.loads = int(work.telemetry["loads"])
+    work.clock.labelled = int(work.telemetry["documents"])
+    work.clock.prompt_tokens = int(work.telemetry["prompt_tokens"])
 
 
 def _copy(work: Work, run: Run, shard: Shard) -> None:
     began = time.monotonic()
     stamp = Stamp(run, shard.shard_id, str(uuid.uuid4()))
     rows = facts.copied(work.spark, work.tables, stamp, work.job.gate)
-    work.tables.append(rows, OUTCOMES, work.metadata(run))
+    work.tables.append(rows, OUTCOMES, run.metadata)
     _accept(work, run, [shard], {stamp.attempt: time.monotonic() - began})
 
 
@@ -104,8 +129,8 @@ def _accept(
             f"shards {short[:10]} of run {run.run_id} wrote fewer or other rows than they have documents; "
             "start again to resume"
         )
-    if complete:
-        work.ledger.accept(run, complete, seconds)
+    for start in range(0, len(complete), SHARDS_AT_ONCE):
+        work.ledger.accept(run, complete[start : start + SHARDS_AT_ONCE], seconds)
     return work.ledger.shards(run.run_id)
 
 
@@ -124,18 +149,18 @@ def _verified(work: Work, run: Run) -> list[Shard]:
     return shards
 
 
-def _record(work: Work, run: Run, counted: Tally, engine_seconds: float) -> None:
-    told = report([run], counted, work.clock, work.job.settings.cost.price_per_slot_hour)
-    uncached = told.tokens["prompt"] - told.tokens["cached"]
-    rate = uncached / engine_seconds if engine_seconds and uncached else None
-    total = told.cost["total"]
+def _record(work: Work, run: Run, counted: Tally, shards: Sequence[Shard], spent: Measured) -> None:
+    """Finish the run's row: counts of the whole run; seconds and rate of what this start did; cost of every start."""
+    price = work.job.settings.cost.price_per_slot_hour
+    held = sum(shard.seconds or 0.0 for shard in shards if shard.kind == "infer")
+    documents = {name: counted.documents[name] for name in DOCUMENTS}
     work.ledger.move_run(
         *(run.run_id, "ready", "finished"),
         {
-            "documents": sql_map(told.documents, "L"),
-            "tokens": sql_map(told.tokens, "L"),
-            "seconds": sql_map(told.seconds, "D"),
-            "tokens_per_second": "NULL" if rate is None else f"{rate!r}D",
-            "cost": "NULL" if total is None else f"{total!r}D",
+            "documents": sql_map(documents, "L"),
+            "tokens": sql_map(dict(counted.tokens), "L"),
+            "seconds": sql_map(spent.seconds, "D"),
+            "tokens_per_second": f"{spent.uncached / spent.engine!r}D" if spent.engine and spent.uncached else "NULL",
+            "cost": "NULL" if price is None else f"{price * held / 3600!r}D",
         },
     )

@@ -18,6 +18,8 @@ def test_documents_are_labelled_by_a_real_engine_in_a_spark_worker(road: Road, t
     rows = [(f"d{i}", f"document {i} about " + "a thing " * i) for i in range(24)]
     road.write([*rows, ("same", rows[3][1]), ("hostile", hostile), ("long", "word " * 5000), ("blank", " ")])
     road.settings["engine"] = {"kind": "vllm", "model": str(tiny_model), "max_model_len": 512}
+    for key in ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode"):
+        road.spark.conf.unset(key)  # here as in a real run
     report = road.run("queue.shard_tokens=200")
     assert report["documents"]["inferred"] == 26
     assert (report["documents"]["copied"], report["quarantine"]) == (1, {"empty": 1, "too_long": 1})

@@ -76,7 +76,7 @@ def test_its_requirements_leave_a_cluster_as_it_is(metadata: email.message.Messa
     }
     assert asked and asked.isdisjoint(brought)
     assert [requirement for requirement in base if "==" in requirement] == []
-    assert set(metadata.get_all("Provides-Extra") or []) == {"spark", "vllm", "cpu", "mlflow"}
+    assert set(metadata.get_all("Provides-Extra") or []) == {"spark", "vllm", "cpu"}
 
 
 def test_decoy_folders_are_not_imported(installed: Path, tmp_path: Path) -> None:

@@ -87,6 +87,43 @@ def test_a_run_with_other_settings_is_closed_and_what_it_accepted_is_kept(
     assert_states_follow_from_facts(road)
 
 
+def test_a_plan_that_broke_off_counts_for_nothing(road: Road, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules of a plan that never became ready are no facts: a source that was mended since keeps its label."""
+    road.write([("a", "one"), ("b", "two")])
+    road.run()
+    road.write([("a", "one"), ("a", "another"), ("b", "two")])
+    with crashing(monkeypatch, Ledger, "add_shards", before=False):
+        road.run()
+    road.write([("a", "one"), ("b", "two")])
+    assert road.run()["documents"]["already_labeled"] == 2
+    assert road.labels()["a"] == fake_label("one", LABELS)
+    assert {row["state"] for row in road.sql("SELECT DISTINCT state FROM {shards}")} == {"committed", "closed"}
+    assert_states_follow_from_facts(road)
+
+
+def test_a_run_that_began_to_close_is_closed_whatever_comes_next(road: Road, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start that dies while it closes an older run does not wedge that run, even if the old settings come back. Rate,
+    seconds and cost of the run that ends it are of its own work."""
+    road.write(ROWS)
+    with crashing(monkeypatch, Committer, "commit", before=True):
+        road.run("queue.shard_tokens=4")
+    with crashing(monkeypatch, Ledger, "close_shards", before=False):
+        road.run("quality.min_confidence=0.0")
+    report = road.run("queue.shard_tokens=4", "cost.price_per_slot_hour=3600")
+    assert set(road.labels()) == {key for key, text in ROWS if text}
+    assert road.inferred() == 12
+    assert_states_follow_from_facts(road)
+    row = road.sql(f"SELECT * FROM {{runs}} WHERE run_id = '{report['run_id']}'")[0]
+    assert row["state"] == "finished"
+    assert row["documents"] == report["documents"]
+    assert row["tokens"] == report["tokens"]
+    assert row["seconds"]["total"] > row["seconds"]["commit"] > 0
+    seconds = road.sql(
+        "SELECT sum(seconds) AS s FROM {shards} WHERE kind = 'infer' AND run_id = '" + row["run_id"] + "'"
+    )
+    assert row["cost"] == pytest.approx(seconds[0]["s"] or 0.0)
+
+
 def test_a_source_that_moved_on_is_planned_once_more(road: Road, monkeypatch: pytest.MonkeyPatch) -> None:
     """The unfinished run ends over its own version, and a second one brings what came since; the report adds them up."""
     road.write(ROWS)

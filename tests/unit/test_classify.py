@@ -107,7 +107,7 @@ def test_every_row_comes_back_with_what_it_brought() -> None:
 
 def test_a_failure_has_null_and_never_nan() -> None:
     """In Spark NaN is greater than every number, so `confidence >= 0.5` would hold for a failure."""
-    rows = {row["doc_id"]: row for row in labelled([frame(["fine", "x" * 401, None, " "])])}
+    rows = {row["doc_id"]: row for row in labelled([frame(["fine", "x" * 401, "\t", " "])])}
     assert [rows[f"d{number}"]["failure_code"] for number in range(4)] == [None, "too_long", "empty", "empty"]
     for number in (1, 2, 3):
         row = rows[f"d{number}"]
@@ -116,6 +116,12 @@ def test_a_failure_has_null_and_never_nan() -> None:
         )
         assert (row["prompt_tokens"], row["cached_tokens"], row["engine"]) == (0, 0, "fake")
         assert row["failure_message"]
+
+
+def test_a_queue_without_a_text_fails_the_task() -> None:
+    """Taken for an empty text it would become a failure of the content, and be copied for ever."""
+    with pytest.raises(TypeError, match=r"NoneType where the text"):
+        labelled([frame(["fine", None])])
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -54,7 +54,7 @@ _Passed = tuple[Any, ...]
 
 class Telemetry(Protocol):
     """Takes sums once a task, as a Spark accumulator does: ``loads``, ``load_seconds``, ``engine_seconds`` (inside
-    ``step``), ``task_seconds``, ``documents``. Telemetry only: a task that Spark runs twice counts twice."""
+    ``step``), ``task_seconds``, ``documents``, ``prompt_tokens``, ``uncached_tokens``. Telemetry only: a task that Spark runs twice counts twice."""
 
     def add(self, term: dict[str, float]) -> None:
         """Add one task's sums."""
@@ -124,7 +124,13 @@ def label_batches(
 ) -> Iterator[pd.DataFrame]:
     """Label the rows of ``batches``; see ``classify_batches``."""
     started = time.monotonic()
-    sums = dict.fromkeys(("loads", "load_seconds", "engine_seconds", "task_seconds", "documents"), 0.0)
+    sums = dict.fromkeys(
+        (
+            *("loads", "load_seconds", "engine_seconds", "task_seconds"),
+            *("documents", "prompt_tokens", "uncached_tokens"),
+        ),
+        0.0,
+    )
 
     def stepped(seconds: float) -> None:
         sums["engine_seconds"] += seconds
@@ -138,6 +144,8 @@ def label_batches(
         with closing(label_stream(engine, chain((first,), rows), stepped)) as outcomes:
             while labelled := list(islice(outcomes, _ROWS_PER_BATCH)):
                 sums["documents"] += len(labelled)
+                sums["prompt_tokens"] += sum(told.prompt_tokens for _, told in labelled)
+                sums["uncached_tokens"] += sum(told.prompt_tokens - told.cached_tokens for _, told in labelled)
                 yield _frame(labelled, name)
     except EngineDied:
         with suppress(Exception):  # whatever closing a dead engine raises, its death is what the task must tell
@@ -152,7 +160,14 @@ def label_batches(
 def _rows(batches: Iterator[pd.DataFrame]) -> Iterator[tuple[_Passed, str]]:
     for batch in batches:
         passed = zip(*(batch[column] for column in _PASSED_ON), strict=True)
-        yield from zip(passed, (text if isinstance(text, str) else "" for text in batch["text"]), strict=True)
+        yield from zip(passed, map(_text, batch["text"]), strict=True)
+
+
+def _text(text: object) -> str:
+    if not isinstance(text, str):
+        # An empty text in its place would become a failure of the content, and be copied for ever.
+        raise TypeError(f"the queue holds {type(text).__name__} where the text of a document to infer should be")
+    return text
 
 
 def _frame(labelled: Sequence[tuple[_Passed, Outcome]], engine: str) -> pd.DataFrame:

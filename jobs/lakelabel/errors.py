@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -10,11 +11,15 @@ _SHOWN_VALUE = 80
 """Characters of a bad value that a message shows: enough to recognise it, and never a whole template or prompt."""
 
 
+_PASSWORD = re.compile(r"(?<=://)[^/@\s:]*:[^/@\s]*@")
+"""User and password in an address, which no message may repeat."""
+
+
 def shown(value: object) -> str:
     """Return `value` as one short line: strings quoted, control characters escaped, long values cut in the middle."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    text = escaped(repr(str(value) if isinstance(value, PurePath) else value))
+    text = _PASSWORD.sub("***:***@", escaped(repr(str(value) if isinstance(value, PurePath) else value)))
     if len(text) <= _SHOWN_VALUE:
         return text
     head = (_SHOWN_VALUE - 1) * 2 // 3

@@ -24,6 +24,8 @@ def _version(value: object) -> object:
 
 
 def _visible(value: str) -> str:
+    if re.search(r"://[^/@]*:[^/@]*@", value):
+        raise wrong("take user and password out of it: secrets come from the environment or a secret scope")
     if value.isprintable() and value == value.strip() and value:
         return value
     raise wrong("give text on one line, without whitespace around it")

@@ -435,6 +435,14 @@ def test_public_json_masks_what_may_be_a_secret(tmp_path: Path) -> None:
     assert "hf_abc" not in repr(settings)
 
 
+@pytest.mark.parametrize("key", ["source.table", "tables.root"])
+def test_credentials_in_an_address_are_refused_and_not_repeated(tmp_path: Path, key: str) -> None:
+    """They would stand in `runs` and in messages for ever."""
+    with pytest.raises(SettingsError, match=r"take user and password out") as refused:
+        loaded(tmp_path, content=with_value(key, "s3a://AKIA:hunter2@bucket/x"))
+    assert "hunter2" not in str(refused.value)
+
+
 def test_a_misplaced_secret_is_not_printed(tmp_path: Path) -> None:
     """A token under an unknown key is an error whose message does not hold the token."""
     (problem,) = complaint(tmp_path, with_value("engine.hf_token", "hf_abc"))

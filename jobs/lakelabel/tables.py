@@ -83,7 +83,9 @@ class Tables:
 
     def append(self, rows: DataFrame, table: Table, metadata: str | None = None) -> None:
         """Append rows, by column name. ``metadata`` goes into the table's history, as an option of this write alone."""
-        writer = rows.select(*table.names).write.format("delta").mode("append")
+        # A write to a path takes no narrower type for a wider one, as a write to a name does.
+        typed = rows.selectExpr(*(f"CAST({column.name} AS {column.type}) AS {column.name}" for column in table.columns))
+        writer = typed.write.format("delta").mode("append")
         if metadata is not None:
             writer = writer.option("userMetadata", metadata)
         self.write(writer, table)

@@ -22,6 +22,7 @@ def test_on_a_gpu_vllm_keeps_its_own_defaults() -> None:
         "gpu_memory_utilization": 0.92,
         "tensor_parallel_size": 1,
         "enable_prefix_caching": True,
+        "use_tqdm_on_load": False,
     }
 
 

@@ -27,6 +27,7 @@ def llm_arguments(spec: EngineSpec, on_cpu: bool, flags: frozenset[str]) -> dict
         "gpu_memory_utilization": spec.gpu_memory_utilization,
         "tensor_parallel_size": spec.tensor_parallel_size,
         "enable_prefix_caching": True,
+        "use_tqdm_on_load": False,  # a bar of its own would break through the progress of the run
     }
     if spec.max_num_seqs is not None:
         arguments["max_num_seqs"] = spec.max_num_seqs

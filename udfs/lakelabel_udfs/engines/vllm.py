@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import count
@@ -39,6 +40,8 @@ class LoadedVllm:
         import vllm
         from vllm.platforms import current_platform
 
+        if current_platform.is_cpu():
+            _do_without_lscpu()
         arguments = llm_arguments(spec, current_platform.is_cpu(), cpu_flags())
         known = {*inspect.signature(vllm.LLM.__init__).parameters, *(f.name for f in fields(vllm.EngineArgs))}
         for key in arguments:
@@ -78,6 +81,14 @@ class LoadedVllm:
         del self._llm
         gc.collect()
         cleanup_dist_env_and_memory()
+
+
+def _do_without_lscpu() -> None:
+    """Let vLLM count processors by itself where the program that it asks is not installed, as it does on other systems."""
+    if shutil.which("lscpu") is None:
+        from vllm.utils import cpu_resource_utils as processors
+
+        processors._get_cpu_list = processors._synthesize_cpu_list
 
 
 @dataclass

@@ -41,6 +41,8 @@ class LoadedVllm:
         from vllm.platforms import current_platform
 
         if current_platform.is_cpu():
+            # vLLM compiles one small function of its sampler, which takes seconds a load and a C++ compiler.
+            os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
             _do_without_lscpu()
         arguments = llm_arguments(spec, current_platform.is_cpu(), cpu_flags())
         known = {*inspect.signature(vllm.LLM.__init__).parameters, *(f.name for f in fields(vllm.EngineArgs))}

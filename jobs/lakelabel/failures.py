@@ -17,13 +17,16 @@ _FRAME = re.compile(r'File "[^"]*/([^"/]+)", line (\d+), in (\w+)')
 
 @contextmanager
 def spark_errors(what: str) -> Iterator[None]:
-    """Turn a failure of Spark within the block into RunFailed, with a reason that names no text of a document."""
+    """Turn a failure of Spark within the block into RunFailed, with a reason that names no text of a document.
+
+    A JVM that died is a ConnectionError, or a Py4JError if it died while it was asked.
+    """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, Py4JError, ConnectionError) as error:
         condition = error.getCondition() if isinstance(error, PySparkException) else None
         reason = _reason(str(error), condition)
         raise RunFailed(f"{what} failed: {reason}; start again to resume") from error

@@ -108,7 +108,7 @@ class Lease:
         self._beating.join()
         try:
             self._append("released")
-        except (PySparkException, Py4JError):
+        except (PySparkException, Py4JError, ConnectionError):
             # With a JVM that is gone nothing can be given back; what ended the run is what its user must hear.
             if error is None:
                 raise
@@ -119,7 +119,7 @@ class Lease:
 
         while not self._ended.wait(self._seconds / 3):
             # A beat that does not get through is made up for by the next one; the lease outlives two lost in a row.
-            with suppress(PySparkException, Py4JError):
+            with suppress(PySparkException, Py4JError, ConnectionError):
                 self._append("beat")
 
     def _last(self) -> Row | None:

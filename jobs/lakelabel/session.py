@@ -48,6 +48,8 @@ def open_session() -> SparkSession:
 
     # Every caught AnalysisException would be printed as a line of JSON beside our own message.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    # The same goes for the trace that py4j prints for every call to a JVM that died.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     builder = SparkSession.builder.appName("lakelabel")
     if not on_a_cluster():
         from lakelabel.jars import delta_jar_conf

@@ -157,15 +157,13 @@ def _check_prompt(job: Job) -> None:
 
     if find_spec("transformers") is None or not Path(str(job.settings.engine.model)).is_dir():
         return
-    from jinja2 import TemplateError
-
     from lakelabel_udfs.engines.protocol import BadSettings
     from lakelabel_udfs.prompt import Prompt, load_tokenizer
 
     spec = job.engine_spec
     try:
         tokenizer = load_tokenizer(spec)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # a broken file raises whatever its parser does
         remedy = (
             f"its tokenizer cannot be loaded ({type(error).__name__}); give a folder with tokenizer.json and its config"
         )
@@ -174,8 +172,8 @@ def _check_prompt(job: Job) -> None:
         Prompt.of(tokenizer, job.prompt_spec, spec.max_model_len)
     except BadSettings as error:
         raise PromptRefused(str(error)) from error
-    except TemplateError as error:
-        remedy = f"its chat template fails ({type(error).__name__}); see task.chat_template_kwargs"
+    except Exception as error:  # a chat template is a program, and fails as one
+        remedy = f"its chat template fails ({type(error).__name__}); mend it, or task.chat_template_kwargs"
         raise SettingsError("engine.model", spec.model, remedy) from error
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lakelabel import facts
 from lakelabel.errors import RunFailed
 from lakelabel.facts import Stamp
+from lakelabel.failures import spark_errors
 from lakelabel.job import TIER, Job
 from lakelabel.ledger import RULE_SHARD, Run
 from lakelabel.plan import Counts, Plan, planned, write_queue
@@ -74,7 +75,11 @@ def plan_run(work: Work) -> Run:
         documents={},
     )
     settings = job.settings.public_json()
-    with work.timed("plan"), planned(work.spark, work.tables, job.scope, have_tables=True) as plan:
+    with (
+        spark_errors("the plan (see source.where and the source's columns)"),
+        work.timed("plan"),
+        planned(work.spark, work.tables, job.scope, have_tables=True) as plan,
+    ):
         counts = plan.counts
         documents = _documents(counts)
         found = {"documents": sql_map(documents, "L"), "fingerprint": _fingerprint(counts)}

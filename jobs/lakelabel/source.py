@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakelabel.errors import SettingsError
 from lakelabel.sections import Source as SourceSettings
-from lakelabel.tables import Tables, current_version, sql_name
+from lakelabel.tables import Tables, current_version, first_line, sql_name
 from lakelabel.template import Column, compile_template, quote_identifier
 from lakelabel_udfs.schema import TABLES
 
@@ -36,7 +36,8 @@ class Source:
 
 def open_source(spark: SparkSession, settings: SourceSettings, tables: Tables) -> Source:
     """Pin the source and check all that the settings say of it. Raises SettingsError; reads metadata alone."""
-    from pyspark.errors import AnalysisException
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import AnalysisException, PySparkException
 
     name = sql_name(settings.table)
     own = SettingsError(
@@ -50,6 +51,9 @@ def open_source(spark: SparkSession, settings: SourceSettings, tables: Tables) -
         if (error.getCondition() or "").startswith("DELTA_") and _is_there(spark, name):
             raise SettingsError("source.table", settings.table, "it is no Delta table; convert it to Delta") from None
         raise SettingsError("source.table", settings.table, "there is no such Delta table; name one that is") from None
+    except (PySparkException, Py4JJavaError) as error:
+        remedy = f"it cannot be looked at ({first_line(error)}); name a Delta table that this session can read"
+        raise SettingsError("source.table", settings.table, remedy) from None
     except ValueError as error:
         raise SettingsError(
             "source.table", settings.table, f"it is no Delta table ({error}); convert it to Delta"

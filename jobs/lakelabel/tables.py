@@ -127,7 +127,7 @@ class Tables:
             retried(lambda: self._create(spark))
         except Exception as error:
             raise SettingsError(
-                "tables.root", self.root, f"tables cannot be made there ({_first_line(error)}); give a root to write to"
+                "tables.root", self.root, f"tables cannot be made there ({first_line(error)}); give a root to write to"
             ) from error
 
     def _create(self, spark: SparkSession) -> None:
@@ -164,12 +164,16 @@ class Tables:
         )
 
     def _properties(self, spark: SparkSession, table: Table) -> dict[str, str] | None:
-        from pyspark.errors import AnalysisException
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import AnalysisException, PySparkException
 
         try:
             rows = spark.sql(f"SHOW TBLPROPERTIES {self.name(table)}").collect()
         except AnalysisException:
             return None
+        except (PySparkException, Py4JJavaError) as error:
+            remedy = f"it cannot be looked at ({first_line(error)}); give a root that this session can read and write"
+            raise SettingsError("tables.root", self.root, remedy) from error
         return {row["key"]: row["value"] for row in rows}
 
 
@@ -190,8 +194,10 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _first_line(error: Exception) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
+def first_line(error: Exception) -> str:
+    """What Spark says of a table or folder in one line, without the Java around it."""
+    lines = (line.lstrip(": ") for line in str(error).splitlines() if not line.startswith("An error occurred while"))
+    return next((line for line in lines if line.strip()), type(error).__name__)[:200]
 
 
 def in_list(values: Sequence[str]) -> str:

@@ -47,6 +47,13 @@ CASES: dict[str, tuple[list[str], str, str]] = {
     "confidence outside 0 to 1": (["quality.min_confidence=1.5"], "quality.min_confidence", "1.5"),
     "unwritable root": (["tables.root={folder}/conf.yml/out"], "tables.root", "give another root"),
     "root that cannot be made": (["tables.root=/proc/lakelabel"], "tables.root", "give a"),
+    "a file system that is not there": (["source.table=nofs://host/x"], "source.table", "cannot be looked at"),
+    "a root that is not there": (["tables.root=nofs://host/x"], "tables.root", "cannot be looked at"),
+    "model folder without a tokenizer": (
+        ["engine.kind=vllm", "engine.model={folder}/model"],
+        "engine.model",
+        "tokenizer",
+    ),
     "unreachable version": (["source.version=99"], "source.version", "give one that is still there"),
     "source is an output table": (["source.table={folder}/out/labels"], "source.table", "one of lakelabel's own"),
 }
@@ -58,6 +65,8 @@ def test_bad_settings(road: Road, capsys: pytest.CaptureFixture[str], name: str)
     overrides, key, remedy = CASES[name]
     road.write([("a", "one")])
     plain_folder(road)
+    (road.folder / "model").mkdir()
+    (road.folder / "model" / "config.json").write_text('{"model_type": "llama"}')
     before = sorted(str(path) for path in road.folder.rglob("*") if "plain" not in str(path))
     arguments = [argument for text in overrides for argument in ("--set", text.replace("{folder}", str(road.folder)))]
     code, out, err = start(road, capsys, *arguments)

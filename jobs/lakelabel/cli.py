@@ -14,7 +14,7 @@ import typer
 
 from lakelabel import __version__
 from lakelabel.errors import LakelabelError, SettingsError
-from lakelabel.settings import load
+from lakelabel.settings import check_model, load
 from lakelabel.task import load_task
 
 app = typer.Typer(
@@ -81,6 +81,7 @@ def _work(
 ) -> None:
     settings = load(conf, overrides)
     task = load_task(settings.task)
+    check_model(settings)
 
     # Spark is imported and started only once the settings and the task are known to be good.
     from lakelabel.failures import spark_errors

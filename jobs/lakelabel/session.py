@@ -5,8 +5,12 @@ from __future__ import annotations
 import importlib.resources
 import logging
 import os
+import signal
 import sys
+import threading
 from typing import TYPE_CHECKING
+
+import stamina
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,14 +46,31 @@ def on_a_cluster() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ or "DATABRICKS_RUNTIME_VERSION" in os.environ
 
 
+def _not_py4j(record: logging.LogRecord) -> bool:
+    return "while sending command" not in str(record.msg)
+
+
+def _stop_by_signal() -> None:
+    """Let Ctrl-C and SIGTERM end a run in good order, with its lease given back.
+
+    PySpark's own handler asks the JVM to cancel its jobs in the middle of whatever call was under way, which fails in
+    a trace; a local JVM ends with this process anyhow.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
 def open_session() -> SparkSession:
     """The session for a job: on a cluster the one that is there, else ``local[cores]`` with Delta and Java found."""
     from pyspark.sql import SparkSession
 
     # Every caught AnalysisException would be printed as a line of JSON beside our own message.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-    # The same goes for the trace that py4j prints for every call to a JVM that died.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    # The same goes for the traces that py4j logs, at the root, for a call that was interrupted or whose JVM died, and
+    # for stamina's line about every retry.
+    logging.getLogger().addFilter(_not_py4j)
+    stamina.instrumentation.set_on_retry_hooks([])
     builder = SparkSession.builder.appName("lakelabel")
     if not on_a_cluster():
         from lakelabel.jars import delta_jar_conf
@@ -71,6 +92,7 @@ def open_session() -> SparkSession:
     for key, value in _RUNTIME.items():
         spark.conf.set(key, value)
     if not on_a_cluster():
+        _stop_by_signal()
         # Failed tasks print whole Java stack traces, whose values can be a document's.
         spark.sparkContext.setLogLevel("OFF")
     return spark

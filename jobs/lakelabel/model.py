@@ -39,7 +39,7 @@ def _digest(folder: Path) -> str:
     for path in sorted({path for pattern in _WEIGHTS_AND_WORDS for path in folder.glob(pattern)}):
         size = path.stat().st_size
         digest.update(f"{path.name}\0{size}\0".encode())
-        step = max(_BLOCK, (size - _BLOCK) // (_BLOCKS - 1) if size > _BLOCK else _BLOCK)
+        step = max(_BLOCK, (size - _BLOCK) // (_BLOCKS - 1))
         with path.open("rb") as file:
             for start in range(0, size, step):
                 file.seek(start)

@@ -50,6 +50,10 @@ _DTYPES = {
 _PASSED_ON = tuple(_DTYPES)[:5]
 _JUDGED = tuple(_DTYPES)[5:16]
 _Passed = tuple[Any, ...]
+_SUMS = (
+    *("loads", "load_seconds", "engine_seconds", "task_seconds"),
+    *("documents", "prompt_tokens", "uncached_tokens"),
+)
 
 
 class Telemetry(Protocol):
@@ -124,13 +128,7 @@ def label_batches(
 ) -> Iterator[pd.DataFrame]:
     """Label the rows of ``batches``; see ``classify_batches``."""
     started = time.monotonic()
-    sums = dict.fromkeys(
-        (
-            *("loads", "load_seconds", "engine_seconds", "task_seconds"),
-            *("documents", "prompt_tokens", "uncached_tokens"),
-        ),
-        0.0,
-    )
+    sums = dict.fromkeys(_SUMS, 0.0)
 
     def stepped(seconds: float) -> None:
         sums["engine_seconds"] += seconds

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from lakelabel import __version__
-from lakelabel.errors import LakelabelError, SettingsError
+from lakelabel.errors import Interrupted, LakelabelError, RunFailed, SettingsError
 from lakelabel.settings import check_model, load
 from lakelabel.task import load_task
 
@@ -85,23 +85,30 @@ def _work(
 
     # Spark is imported and started only once the settings and the task are known to be good.
     from lakelabel.failures import spark_errors
+    from lakelabel.interrupt import Interrupt
     from lakelabel.job import Options, open_job
     from lakelabel.planning import preview
     from lakelabel.progress import Terminal
     from lakelabel.run import classify as run
     from lakelabel.session import open_session
 
+    interrupt = Interrupt()
     try:
         with Terminal() as terminal, spark_errors("the run"):
             spark = open_session()
+            interrupt.install()
             job = open_job(spark, settings, task, Options(*options))
             if dry_run:
                 result: dict[str, Any] = dataclasses.asdict(preview(spark, job))
             else:
-                result = run(spark, job, terminal, plan_only).as_dict()
+                result = run(spark, job, terminal, plan_only, interrupt).as_dict()
     except KeyboardInterrupt:
-        print("interrupted; start again to resume", file=sys.stderr)
-        raise typer.Exit(1) from None
+        raise Interrupted("interrupted; start again to go on") from None
+    except RunFailed as error:
+        # A plan that was cancelled by a signal fails in Spark's words.
+        if interrupt and not isinstance(error, Interrupted):
+            raise Interrupted("interrupted; start again to go on") from None
+        raise
     print(json.dumps(result) if as_json else _readable(result), flush=True)
 
 

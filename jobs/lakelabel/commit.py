@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,11 @@ from lakelabel.delta import retried
 from lakelabel.errors import Fenced
 from lakelabel.failures import spark_errors
 from lakelabel.lease import Lease
-from lakelabel.ledger import Ledger, Run, Shard
+from lakelabel.ledger import Ledger, Run
 from lakelabel.merge import Facts
+from lakelabel.points import around
+from lakelabel.sanity import Answer
+from lakelabel.shards import Shard
 from lakelabel.tables import Tables
 
 if TYPE_CHECKING:
@@ -22,6 +26,9 @@ SHARDS_AT_ONCE = 200
 """Attempts named by one statement; more would make its text longer than a parser likes."""
 
 _ROWS_A_FILE = 500_000
+
+Answers = Mapping[Answer, int]
+"""Documents by failure code and label, of those that an engine answered."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +40,10 @@ class Committer:
     ledger: Ledger
     lease: Lease
 
-    def commit(self, run: Run, shards: Sequence[Shard]) -> None:
-        """Commit accepted shards of a run, and mark them. Raises Fenced where a newer owner has taken over."""
+    def commit(self, run: Run, shards: Sequence[Shard]) -> Answers:
+        """Commit accepted shards of a run, and mark them; what the engine answered in them. Raises Fenced where a newer
+        owner has taken over."""
+        answers: Counter[Answer] = Counter()
         accepted = [shard for shard in shards if shard.state == "accepted"]
         for start in range(0, len(accepted), SHARDS_AT_ONCE):
             batch = accepted[start : start + SHARDS_AT_ONCE]
@@ -45,37 +54,47 @@ class Committer:
                 tuple((shard.lo, shard.hi) for shard in batch),
             )
             with spark_errors(f"commit of shards {batch[0].shard_id} to {batch[-1].shard_id} of run {run.run_id}"):
-                self._merge(facts)
+                answers += self._merge(facts)
                 self.ledger.mark_committed(run, batch)
+        return answers
 
-    def _merge(self, facts: Facts) -> None:
-        brought = self.spark.sql(
-            "SELECT count_if(failure_code IS NULL) AS labels, count_if(failure_code IS NOT NULL) AS failures "
-            f"FROM {facts.source(self.tables, 'true')}"
-        ).collect()[0]
+    def _merge(self, facts: Facts) -> Counter[Answer]:
+        rows = self.spark.sql(
+            "SELECT failure_code, CASE WHEN failure_code IS NULL THEN label END AS answer, count(*) AS n, "
+            "count_if(tier <> 'rule' AND copied_from IS NULL) AS own "
+            f"FROM {facts.source(self.tables, 'true')} GROUP BY ALL"
+        ).collect()
+        labels = sum(row["n"] for row in rows if row["failure_code"] is None)
+        failures = sum(row["n"] for row in rows) - labels
         # Labels come first: a reader must never find an old label beside the failure that took it away.
-        gained = self._inserted(merge.insert_labels(self.tables, facts), brought["labels"])
-        if gained < brought["labels"] or brought["failures"]:
-            self._update_if_older(merge.update_labels(self.tables, facts), merge.older_labels(self.tables, facts))
-        self._inserted(merge.insert_quarantine(self.tables, facts), brought["failures"])
-        self._update_if_older(merge.update_quarantine(self.tables, facts), merge.older_quarantine(self.tables, facts))
+        gained = self._inserted("labels.insert", merge.insert_labels(self.tables, facts), labels)
+        if gained < labels or failures:
+            self._update_if_older(
+                "labels.update", merge.update_labels(self.tables, facts), merge.older_labels(self.tables, facts)
+            )
+        self._inserted("quarantine.insert", merge.insert_quarantine(self.tables, facts), failures)
+        self._update_if_older(
+            "quarantine.update", merge.update_quarantine(self.tables, facts), merge.older_quarantine(self.tables, facts)
+        )
+        return Counter({(row["failure_code"], row["answer"]): row["own"] for row in rows})
 
-    def _inserted(self, statement: str, rows: int) -> int:
-        return self._fenced(statement, rows)["num_inserted_rows"] if rows else 0
+    def _inserted(self, point: str, statement: str, rows: int) -> int:
+        return self._fenced(point, statement, rows)["num_inserted_rows"] if rows else 0
 
-    def _update_if_older(self, statement: str, question: str) -> None:
+    def _update_if_older(self, point: str, statement: str, question: str) -> None:
         # A matched-only MERGE under a fence writes a version even where it changes nothing.
         if self.spark.sql(question).collect():
-            self._fenced(statement, 0)
+            self._fenced(point, statement, 0)
 
-    def _fenced(self, statement: str, rows: int) -> dict[str, int]:
+    def _fenced(self, point: str, statement: str, rows: int) -> dict[str, int]:
         """Run a MERGE under the lease's epoch. Delta skips it, with an empty result, once a newer epoch has written."""
 
         def run() -> dict[str, int]:
             # These settings leak into other writes of their session, so each MERGE has a session of its own.
             session = self.spark.newSession()
-            session.conf.set("spark.databricks.delta.write.txnAppId", self.lease.prompt_version)
-            session.conf.set("spark.databricks.delta.write.txnVersion", str(self.lease.next_txn()))
+            if self.lease.is_fencing:
+                session.conf.set("spark.databricks.delta.write.txnAppId", self.lease.prompt_version)
+                session.conf.set("spark.databricks.delta.write.txnVersion", str(self.lease.next_txn()))
             session.conf.set("spark.databricks.delta.merge.repartitionBeforeWrite.enabled", "false")
             session.conf.set("spark.sql.shuffle.partitions", str(1 + rows // _ROWS_A_FILE))
             for key in ("spark.sql.session.timeZone", "spark.databricks.delta.snapshotPartitions"):
@@ -87,4 +106,6 @@ class Committer:
                 )
             return dict(result[0].asDict())
 
-        return retried(run)
+        self.lease.check()
+        with around(point):
+            return retried(run)

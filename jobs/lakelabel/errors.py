@@ -70,6 +70,10 @@ class RunFailed(LakelabelError):
     exit_code = 1
 
 
+class Interrupted(RunFailed):
+    """A signal asked for the end; what was accepted is committed, and starting again goes on."""
+
+
 class SettingsError(LakelabelError):
     """Settings or arguments are wrong, and nothing was touched.
 

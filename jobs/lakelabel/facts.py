@@ -66,12 +66,7 @@ class Stamp:
 
 def inferred(rows: DataFrame, stamp: Stamp, gate: Gate) -> DataFrame:
     """Facts of what the executor function said (schema: OUTPUT_SCHEMA)."""
-    from pyspark.sql.functions import lit
-
-    run = stamp.run
-    own = rows.withColumns(
-        {"tier": lit(run.tier), "model_id": lit(run.model_id), "model_revision": lit(run.model_revision)}
-    ).selectExpr(
+    own = _by_model(rows, stamp.run).selectExpr(
         "*",
         "CAST(NULL AS STRING) AS copied_from",
         "CAST(NULL AS STRING) AS calibration_id",
@@ -93,6 +88,21 @@ def ruled(spark: SparkSession, tables: Tables, stamp: Stamp) -> DataFrame:
         "failure_message AS message",
     )
     return _stamped(own, stamp)
+
+
+def condemned(rows: DataFrame, stamp: Stamp, code: str, message: str) -> DataFrame:
+    """Facts of queued documents that no engine survived: the code is the driver's word, under the run's model."""
+    run = stamp.run
+    own = rows.selectExpr(
+        *("doc_id", "doc_hash", "content_hash", "prior_attempts", "first_failed_at"),
+        "current_timestamp() AS decided_at",
+        *_nulls("label", "confidence", "confidence_source", "margin", "label_mass", "scores", "calibration_id"),
+        *_nulls("engine", "copied_from", "prompt_tokens", "cached_tokens", "completion_tokens"),
+        f"{in_list([code])} AS code",
+        f"{in_list([message])} AS message",
+        *_nulls("failure_code", "failure_message"),
+    )
+    return _stamped(_by_model(own, run), stamp)
 
 
 def copied(spark: SparkSession, tables: Tables, stamp: Stamp, gate: Gate) -> DataFrame:
@@ -123,6 +133,14 @@ def copied(spark: SparkSession, tables: Tables, stamp: Stamp, gate: Gate) -> Dat
 def queued(spark: SparkSession, tables: Tables, run_id: str, kind: str) -> DataFrame:
     """The rows of the queue of one run and kind."""
     return tables.read(spark, QUEUE).where(f"run_id = {in_list([run_id])} AND kind = {in_list([kind])}")
+
+
+def _by_model(rows: DataFrame, run: Run) -> DataFrame:
+    from pyspark.sql.functions import lit
+
+    return rows.withColumns(
+        {"tier": lit(run.tier), "model_id": lit(run.model_id), "model_revision": lit(run.model_revision)}
+    )
 
 
 def _judged(rows: DataFrame, gate: Gate) -> DataFrame:

@@ -5,14 +5,62 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from lakelabel_udfs.watchdog import HANG
 
 from lakelabel.errors import RunFailed, escaped
 
 _OURS = re.compile(
-    r"lakelabel_udfs\.engines\.protocol\.(?:BadPrompt|BadSettings|EngineDied): (.*(?:\n(?![ \t]*(?:at |File |Traceback|During )).+)*)"
+    r"lakelabel_udfs\.engines\.protocol\.(?:BadPrompt|BadSettings|EngineDied|EngineLoadFailed): (.*(?:\n(?![ \t]*(?:at |File |Traceback|During )).+)*)"
 )
 _RAISED = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|Died|Exit))\b", re.MULTILINE)
 _FRAME = re.compile(r'File "[^"]*/([^"/]+)", line (\d+), in (\w+)')
+_LOST = re.compile(r"\(TID \d+\) \((\S+) executor ([^)\s]+)\)")
+_SETTINGS = re.compile(r"lakelabel_udfs\.engines\.protocol\.Bad(?:Prompt|Settings): ")
+_WORKER_GONE = ("Python worker exited unexpectedly", "ExecutorLostFailure")
+
+
+@dataclass(frozen=True)
+class Death:
+    """A task that died on its documents: of what (``load``: before it saw any), and the executor that it was on."""
+
+    kind: Literal["crashed", "timed_out", "load"]
+    executor: str
+    host: str
+    reason: str
+
+    @property
+    def where(self) -> str:
+        """Host and executor, for people."""
+        return "this machine" if self.executor == "driver" else f"host {self.host}, executor {self.executor}"
+
+
+def death_of(error: BaseException) -> Death | None:
+    """What a failed label job died of, where it may be its documents' fault or its slot's; None for everything else:
+    settings that cannot work, a full disk, a JVM that is gone. Spark says it in text alone."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException, PythonException
+
+    if not isinstance(error, (Py4JJavaError, PySparkException)):
+        return None
+    text = str(error)
+    # The exception of a worker's own comes without the text of the job around it, which says where it was.
+    origin = getattr(error, "_origin", None)
+    whole = text if origin is None else f"{text}\n{origin.toString()}"
+    gone = any(words in whole for words in _WORKER_GONE)
+    if _SETTINGS.search(text) or not (gone or isinstance(error, PythonException)):
+        return None
+    host, executor = (_LOST.findall(whole) or [("", "driver")])[-1]
+    if "EngineLoadFailed: " in text:
+        return Death("load", executor, host, _reason(text))
+    if gone and HANG.search(whole):
+        return Death("timed_out", executor, host, "its engine did not return from a step")
+    if gone:
+        lost = "the executor was lost" if "ExecutorLostFailure" in whole else "the Python worker died"
+        return Death("crashed", executor, host, lost)
+    return Death("crashed", executor, host, _reason(text))
 
 
 @contextmanager

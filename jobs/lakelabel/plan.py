@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakelabel.ledger import Run, accepted_facts
+from lakelabel.points import around
 from lakelabel.sections import Source as SourceSettings
 from lakelabel.source import Source, documents, token_estimate
 from lakelabel.tables import Tables, in_list
@@ -94,7 +95,8 @@ def write_queue(tables: Tables, run: Run, plan: Plan) -> None:
 
     files = max(1, math.ceil(plan.counts.text_bytes / _FILE_BYTES))
     rows = plan.pending.withColumn("run_id", lit(run.run_id)).repartitionByRange(files, "kind", "doc_hash")
-    tables.append(rows.sortWithinPartitions("kind", "doc_hash"), QUEUE, run.metadata)
+    with around("queue.add"):
+        tables.append(rows.sortWithinPartitions("kind", "doc_hash"), QUEUE, run.metadata)
 
 
 def _compare(spark: SparkSession, tables: Tables, scope: Scope, found: DataFrame) -> DataFrame:

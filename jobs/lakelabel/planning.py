@@ -7,17 +7,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from lakelabel import facts
 from lakelabel.errors import RunFailed
-from lakelabel.facts import Stamp
 from lakelabel.failures import spark_errors
 from lakelabel.job import TIER, Job
-from lakelabel.ledger import RULE_SHARD, Run
+from lakelabel.ledger import Run
 from lakelabel.plan import Counts, Plan, planned, write_queue
+from lakelabel.session import slots
 from lakelabel.sizing import cut, tokens_a_shard
 from lakelabel.tables import in_list
-from lakelabel.work import SLOTS, Work, sql_map
-from lakelabel_udfs.schema import OUTCOMES, QUEUE, RUNS
+from lakelabel.work import Work, sql_map
+from lakelabel_udfs.schema import QUEUE, RUNS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +50,7 @@ def preview(spark: SparkSession, job: Job) -> Preview:
         job.source.version,
         _documents(counts),
         counts.tokens,
-        len(cut(counts, _shard_tokens(job, counts, rate), None)),
+        len(cut(counts, _shard_tokens(job, counts, rate, slots(spark)))),
         hours,
         None if hours is None or price is None else hours * price,
     )
@@ -76,6 +75,7 @@ def plan_run(work: Work) -> Run:
     )
     settings = job.settings.public_json()
     with (
+        work.cancellable(),
         spark_errors("the plan (see source.where and the source's columns)"),
         work.timed("plan"),
         planned(work.spark, work.tables, job.scope, have_tables=True) as plan,
@@ -98,6 +98,7 @@ def plan_run(work: Work) -> Run:
 
 def _write(work: Work, run: Run, plan: Plan) -> None:
     counts = plan.counts
+    work.lease.check()
     write_queue(work.tables, run, plan)
     rows = work.tables.read(work.spark, QUEUE).where(f"run_id = {in_list([run.run_id])}").groupBy("kind").count()
     queued = {row["kind"]: row["count"] for row in rows.collect()}
@@ -107,11 +108,8 @@ def _write(work: Work, run: Run, plan: Plan) -> None:
             f"plan {run.run_id} counted {expected} of {counts.pending} and queued {queued}: "
             "does source.where give the same rows each time?"
         )
-    stamp = Stamp(run, RULE_SHARD, str(uuid.uuid4()))
-    if counts.by_rule:
-        work.tables.append(facts.ruled(work.spark, work.tables, stamp), OUTCOMES, run.metadata)
     rate = _measured_rate(work.spark, work.job)
-    work.ledger.add_shards(run, cut(counts, _shard_tokens(work.job, counts, rate), stamp.attempt))
+    work.ledger.add_shards(run, cut(counts, _shard_tokens(work.job, counts, rate, work.slots)))
 
 
 def _documents(counts: Counts) -> dict[str, int]:
@@ -127,8 +125,8 @@ def _fingerprint(counts: Counts) -> str:
     return f"array({buckets})" if buckets else "NULL"
 
 
-def _shard_tokens(job: Job, counts: Counts, rate: float | None) -> int:
-    return job.settings.queue.shard_tokens or tokens_a_shard(counts, rate or _FIRST_RATE, SLOTS)
+def _shard_tokens(job: Job, counts: Counts, rate: float | None, slots: int) -> int:
+    return job.settings.queue.shard_tokens or tokens_a_shard(counts, rate or _FIRST_RATE, slots)
 
 
 def _measured_rate(spark: SparkSession, job: Job) -> float | None:

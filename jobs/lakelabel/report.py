@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from lakelabel.ledger import Run, Shard, accepted_facts
+from lakelabel.ledger import Run, accepted_facts
+from lakelabel.shards import Shard
 from lakelabel.tables import Tables, in_list
 
 if TYPE_CHECKING:

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 
 from lakelabel.canonical import canonical_json
 from lakelabel.delta import retried
-from lakelabel.errors import SettingsError
+from lakelabel.errors import Interrupted, SettingsError
+from lakelabel.interrupt import Interrupt
 from lakelabel.job import Job
 from lakelabel.lease import Lease
 from lakelabel.ledger import Run
 from lakelabel.planning import plan_run
+from lakelabel.points import around
 from lakelabel.progress import Reporter
 from lakelabel.report import Report, Tally, report, tally
+from lakelabel.session import slots
 from lakelabel.tables import in_list, values_sql
 from lakelabel.work import Work
 from lakelabel.working import close_run, finish_run
@@ -24,12 +27,25 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def classify(spark: SparkSession, job: Job, reporter: Reporter, plan_only: bool = False) -> Report:
-    """Label what is pending, and bring an unfinished run to its end first. With ``plan_only`` stop once a plan is ready."""
+def classify(
+    spark: SparkSession, job: Job, reporter: Reporter, plan_only: bool = False, interrupt: Interrupt | None = None
+) -> Report:
+    """Label what is pending, and bring an unfinished run to its end first. With ``plan_only`` stop once a plan is ready.
+
+    Raises Interrupted where ``interrupt`` was asked for, Stopped and its kinds (exit 3), RunFailed.
+    """
+    interrupt = interrupt or Interrupt()
     job.tables.create(spark)
     _register_prompt(spark, job)
-    with Lease.take(spark, job.tables, job.prompt_version, job.settings.queue.lease_seconds) as lease:
-        work = Work(spark, job, lease, reporter, Telemetry(spark))
+    seconds = job.settings.queue.lease_seconds
+
+    def pause(length: float) -> None:
+        if interrupt.wait(length):
+            raise Interrupted("interrupted while waiting for the lease; start again")
+
+    with Lease.take(spark, job.tables, job.prompt_version, seconds, reporter.say, pause) as lease:
+        work = Work(spark, job, lease, reporter, Telemetry(spark), interrupt, slots(spark))
+        interrupt.on_stop = lease.on_lost = work.cancel_labels
         with work.timed("total"):
             runs, tallies = zip(*_go_on(work, plan_only), strict=True)
     counted: Tally = tallies[0]
@@ -46,8 +62,7 @@ def _go_on(work: Work, plan_only: bool) -> Iterator[tuple[Run, Tally]]:
     for run in work.ledger.runs(job.prompt_version):
         if run.state == "planning":
             work.reporter.say(f"run {run.run_id} was never planned to its end: closed")
-            # Its rules were written as accepted, and were never committed: they must count no more than the rest.
-            work.ledger.close_shards(run, "pending", "accepted")
+            work.ledger.close_shards(run, "pending")
             work.drop_queue(run)
             work.ledger.move_run(run.run_id, "planning", "closed")
         elif run.state == "ready" and (run.settings_digest != job.settings_digest or work.ledger.is_closing(run)):
@@ -80,13 +95,13 @@ def _register_prompt(spark: SparkSession, job: Job) -> None:
     if not found:
         columns = ("prompt_version", "digest", "definition")
         row = values_sql(columns, [(job.prompt_version, job.prompt_digest, canonical_json(job.prompt_definition))])
-        retried(
-            lambda: spark.sql(
-                f"MERGE INTO {name} t USING {row} s ON t.prompt_version = {in_list([job.prompt_version])} "
-                "WHEN NOT MATCHED THEN INSERT (prompt_version, digest, definition, created_at) "
-                "VALUES (s.prompt_version, s.digest, s.definition, current_timestamp())"
-            ).collect()
+        statement = (
+            f"MERGE INTO {name} t USING {row} s ON t.prompt_version = {in_list([job.prompt_version])} "
+            "WHEN NOT MATCHED THEN INSERT (prompt_version, digest, definition, created_at) "
+            "VALUES (s.prompt_version, s.digest, s.definition, current_timestamp())"
         )
+        with around("prompts.register"):
+            retried(lambda: spark.sql(statement).collect())
         found = spark.sql(known).collect()
     if [row["digest"] for row in found] != [job.prompt_digest]:
         raise SettingsError(

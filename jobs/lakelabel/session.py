@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib.resources
 import logging
 import os
-import signal
+import re
 import sys
-import threading
 from typing import TYPE_CHECKING
 
 import stamina
@@ -23,6 +22,8 @@ _RUNTIME = {
     "spark.databricks.delta.snapshotPartitions": "2",
     # Beyond this many rows ORDER BY … LIMIT sorts on the executors instead of keeping the rows on the driver.
     "spark.sql.execution.topKSortFallbackThreshold": "10000",
+    # A label job of several shards is a union, whose parts stay tasks of their own.
+    "spark.sql.unionOutputPartitioning": "false",
 }
 
 _LOCAL = {
@@ -37,6 +38,8 @@ _LOCAL = {
     "spark.python.factory.idleWorkerMaxPoolSize": "1",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
     "spark.speculation": "false",
+    # A beat, and the short jobs of a commit, never queue behind a long one.
+    "spark.scheduler.mode": "FAIR",
     "spark.ui.showConsoleProgress": "false",
 }
 
@@ -50,15 +53,13 @@ def _not_py4j(record: logging.LogRecord) -> bool:
     return "while sending command" not in str(record.msg)
 
 
-def _stop_by_signal() -> None:
-    """Let Ctrl-C and SIGTERM end a run in good order, with its lease given back.
-
-    PySpark's own handler asks the JVM to cancel its jobs in the middle of whatever call was under way, which fails in
-    a trace; a local JVM ends with this process anyhow.
-    """
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+def slots(spark: SparkSession) -> int:
+    """Engines that work at once: one on a local Spark, one an executor on a cluster."""
+    context = spark.sparkContext
+    if re.match(r"local(\[|$)", context.master or "local"):
+        return 1
+    # The driver's own block manager is among them.
+    return max(1, int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1)
 
 
 def open_session() -> SparkSession:
@@ -92,7 +93,6 @@ def open_session() -> SparkSession:
     for key, value in _RUNTIME.items():
         spark.conf.set(key, value)
     if not on_a_cluster():
-        _stop_by_signal()
         # Failed tasks print whole Java stack traces, whose values can be a document's.
         spark.sparkContext.setLogLevel("OFF")
     return spark

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 
-from lakelabel.ledger import RULE_SHARD, Shard
 from lakelabel.plan import BUCKET_BITS, Counts
+from lakelabel.shards import RULE_SHARD, Shard
 from lakelabel.tables import HIGHEST, LOWEST
 
 
-def cut(counts: Counts, shard_tokens: int, rule_attempt: str | None) -> list[Shard]:
+def cut(counts: Counts, shard_tokens: int) -> list[Shard]:
     """The shards of a plan: ranges of doc_hash that hold about ``shard_tokens`` each and cover all of it.
 
-    Rules are shard 0, accepted as they are written; copies come last.
+    Rules are shard 0; copies come last.
     """
     infer: list[Shard] = []
     low, n, tokens = LOWEST, 0, 0
@@ -25,7 +25,7 @@ def cut(counts: Counts, shard_tokens: int, rule_attempt: str | None) -> list[Sha
         tokens += bucket_tokens
     if n:
         infer.append(Shard(len(infer) + 1, "infer", low, HIGHEST, n, tokens))
-    rule = Shard(RULE_SHARD, "rule", LOWEST, HIGHEST, counts.by_rule, 0, "accepted", rule_attempt)
+    rule = Shard(RULE_SHARD, "rule", LOWEST, HIGHEST, counts.by_rule, 0)
     copy = Shard(len(infer) + 1, "copy", LOWEST, HIGHEST, counts.copies, 0)
     return [shard for shard in (rule, *infer, copy) if shard.documents]
 

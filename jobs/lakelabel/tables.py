@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakelabel.delta import retried
 from lakelabel.errors import SettingsError
+from lakelabel.points import around
 from lakelabel.sections import is_path
 from lakelabel.template import literal, quote_identifier
 from lakelabel_udfs.schema import FORMAT, TABLES, Table
@@ -134,7 +135,8 @@ class Tables:
         if not is_path(self.root):
             spark.sql(f"CREATE SCHEMA IF NOT EXISTS {sql_name(self.root)}")
         for table in TABLES:
-            spark.sql(self.ddl(table))
+            with around(f"{table.name}.create"):
+                spark.sql(self.ddl(table))
 
     def ddl(self, table: Table) -> str:
         """The CREATE TABLE text; constraints are part of it, so that no table ever stands without them."""

@@ -1,23 +1,34 @@
-"""Bringing a planned run to its end: label, accept, commit, copy, verify, record."""
+"""Bringing a planned run to its end: rules, labels, copies, commits, the check that all is there, and the record."""
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lakelabel import facts
-from lakelabel.commit import SHARDS_AT_ONCE, Committer
-from lakelabel.errors import RunFailed
+from lakelabel.commit import Committer
+from lakelabel.errors import Interrupted, RunFailed
 from lakelabel.facts import Stamp
-from lakelabel.failures import spark_errors
-from lakelabel.label import Labeller
-from lakelabel.ledger import Run, Shard
+from lakelabel.label import Attempt
+from lakelabel.labelling import Labelling
+from lakelabel.ledger import Run, accepted_facts
+from lakelabel.points import around
 from lakelabel.report import DOCUMENTS, Tally, tally
+from lakelabel.sanity import Sanity
+from lakelabel.settling import adopt, settle
+from lakelabel.shards import Shard
+from lakelabel.spending import Spending
 from lakelabel.tables import in_list
 from lakelabel.work import Work, sql_map
 from lakelabel_udfs.schema import LABELS, OUTCOMES, QUARANTINE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
@@ -46,22 +57,29 @@ def finish_run(work: Work, run: Run) -> Tally:
     committer = Committer(work.spark, work.tables, work.ledger, work.lease)
     before = Measured.now(work)
     shards = work.ledger.shards(run.run_id)
-    pending = [shard for shard in shards if shard.state == "pending"]
-    if pending and run.seq != work.lease.epoch:
+    is_resumed = run.seq != work.lease.epoch
+    if is_resumed and _pending(shards):
         # What a former start appended and had no time to accept is adopted: it has been paid for.
         with work.timed("commit"):
-            shards = _accept(work, run, pending, {}, all_of_them=False)
-    _label(work, run, [s for s in shards if s.state == "pending" and s.kind == "infer"], committer)
+            shards = adopt(work, run, _pending(shards), {})
+    spending = _spending(work, run)
+    rules = [_append(work, run, shard) for shard in _pending(shards, "rule")]
+    while labelled := _pending(shards, "infer"):
+        _label(work, run, labelled, committer, spending, is_resumed)
+        # Where two drivers work without a lease, the other may have split what this one had in flight.
+        shards = work.ledger.shards(run.run_id)
     with work.timed("commit"):
-        for shard in shards:
-            if shard.kind == "copy" and shard.state == "pending":
-                _copy(work, run, shard)
+        if rules and not _pending(shards, "copy"):
+            settle(work, run, rules)
+        elif copies := _pending(shards, "copy"):
+            # A copy's source is a fact that counts.
+            settle(work, run, [*rules, *(_append(work, run, shard) for shard in copies)])
         if shards:
             committer.commit(run, work.ledger.shards(run.run_id))
             shards = _verified(work, run)
             work.drop_queue(run)
     counted = tally(work.spark, work.tables, run, shards)
-    _record(work, run, counted, shards, Measured.now(work).since(before))
+    _record(work, run, counted, spending, Measured.now(work).since(before))
     return counted
 
 
@@ -75,84 +93,86 @@ def close_run(work: Work, run: Run) -> None:
     work.ledger.move_run(run.run_id, "ready", "closed")
 
 
-def _label(work: Work, run: Run, shards: Sequence[Shard], committer: Committer) -> None:
-    """Label shard after shard; accept and commit as time goes by, and accept what is left at the end."""
-    if not shards:
-        return
-    job = work.job
-    labeller = Labeller(
-        *(work.spark, work.tables, job.engine_spec, job.prompt_spec, job.gate, work.telemetry),
-        metadata=run.metadata,
-    )
+def _pending(shards: Sequence[Shard], *kinds: str) -> list[Shard]:
+    return [shard for shard in shards if shard.state == "pending" and (not kinds or shard.kind in kinds)]
+
+
+def _label(
+    work: Work, run: Run, shards: list[Shard], committer: Committer, spending: Spending, is_resumed: bool
+) -> None:
     documents = sum(shard.documents for shard in shards)
     work.reporter.say(f"labelling {documents} documents in {len(shards)} shards; the first one loads the engine")
     work.reporter.begin(documents)
-    done: list[Shard] = []
-    seconds: dict[str, float] = {}
-    committed_at = time.monotonic()
-    for shard in shards:
-        with work.timed("label"), spark_errors(f"shard {shard.shard_id} of run {run.run_id}"):
-            attempt, took = labeller.label(run, shard)
-        done.append(shard)
-        seconds[attempt] = took
-        work.reporter.advance(shard.documents)
-        is_last = shard is shards[-1]
-        if is_last or time.monotonic() - committed_at >= job.settings.queue.commit_every_seconds:
-            with work.timed("commit"):
-                accepted = _accept(work, run, done, seconds)
-                if not is_last:
-                    committer.commit(run, accepted)
-            done, seconds, committed_at = [], {}, time.monotonic()
-    work.clock.engine = work.telemetry["engine_seconds"]
-    work.clock.loading = work.telemetry["load_seconds"]
-    work.clock.loads = int(work.telemetry["loads"])
-    work.clock.labelled = int(work.telemetry["documents"])
-    work.clock.prompt_tokens = int(work.telemetry["prompt_tokens"])
+    sanity = Sanity(work.job.settings.quality.stop, _answers(work, run) if is_resumed else Counter())
+    loop = Labelling(work, run, committer, spending, sanity)
+    try:
+        with work.timed("label"):
+            loop.run(shards)
+    finally:
+        work.clock.slots = work.slots
+        work.clock.engine = work.telemetry["engine_seconds"]
+        work.clock.loading = work.telemetry["load_seconds"]
+        work.clock.loads = int(work.telemetry["loads"])
+        work.clock.labelled = int(work.telemetry["documents"])
+        work.clock.prompt_tokens = int(work.telemetry["prompt_tokens"])
 
 
-def _copy(work: Work, run: Run, shard: Shard) -> None:
+def _spending(work: Work, run: Run) -> Spending:
+    """What the run has cost, told with every beat from now on, so that the next start knows it."""
+    cost = work.job.settings.cost
+    spending = Spending(cost.price_per_slot_hour, cost.budget, work.lease.held_before(run.run_id))
+    work.lease.holding = lambda: (run.run_id, spending.held)
+    return spending
+
+
+def _answers(work: Work, run: Run) -> Counter[tuple[str | None, str | None]]:
+    """What the engine has answered in the run's accepted shards."""
+    rows = (
+        accepted_facts(work.spark, work.tables, run.prompt_version)
+        .where(f"run_id = {in_list([run.run_id])} AND tier <> 'rule' AND copied_from IS NULL")
+        .selectExpr("failure_code", "CASE WHEN failure_code IS NULL THEN label END AS answer")
+        .groupBy("failure_code", "answer")
+        .count()
+        .collect()
+    )
+    return Counter({(row["failure_code"], row["answer"]): row["count"] for row in rows})
+
+
+def _append(work: Work, run: Run, shard: Shard) -> Attempt:
+    """Append the facts of a shard that needs no engine: those of rules, and copies."""
+    if work.interrupt:
+        raise Interrupted("interrupted; start again to go on")
     began = time.monotonic()
     stamp = Stamp(run, shard.shard_id, str(uuid.uuid4()))
-    rows = facts.copied(work.spark, work.tables, stamp, work.job.gate)
-    work.tables.append(rows, OUTCOMES, run.metadata)
-    _accept(work, run, [shard], {stamp.attempt: time.monotonic() - began})
-
-
-def _accept(
-    work: Work, run: Run, shards: Sequence[Shard], seconds: dict[str, float], all_of_them: bool = True
-) -> list[Shard]:
-    """Accept attempts whose rows are all there; the run's shards as the ledger then has them."""
-    complete = work.ledger.complete(run, shards)
-    short = sorted({shard.shard_id for shard in shards} - {found.shard_id for found in complete})
-    if all_of_them and short:
-        raise RunFailed(
-            f"shards {short[:10]} of run {run.run_id} wrote fewer or other rows than they have documents; "
-            "start again to resume"
-        )
-    for start in range(0, len(complete), SHARDS_AT_ONCE):
-        work.ledger.accept(run, complete[start : start + SHARDS_AT_ONCE], seconds)
-    return work.ledger.shards(run.run_id)
+    rows: DataFrame
+    if shard.kind == "rule":
+        rows = facts.ruled(work.spark, work.tables, stamp)
+    else:
+        rows = facts.copied(work.spark, work.tables, stamp, work.job.gate)
+    work.lease.check()
+    with around(f"outcomes.{shard.kind}"):
+        work.tables.append(rows, OUTCOMES, run.metadata)
+    return Attempt(shard, stamp.attempt, time.monotonic() - began)
 
 
 def _verified(work: Work, run: Run) -> list[Shard]:
     """The shards of a run, once all are committed and every document of theirs stands in one of the states."""
     shards = work.ledger.shards(run.run_id)
-    left = [shard.shard_id for shard in shards if shard.state != "committed"]
+    left = [shard.shard_id for shard in shards if shard.state not in ("committed", "split")]
     if left:
         raise RunFailed(f"shards {left[:10]} of run {run.run_id} are not committed; start again to resume")
     where = f"prompt_version = {in_list([run.prompt_version])} AND run_id = {in_list([run.run_id])}"
     labels = work.tables.read(work.spark, LABELS).where(where).select("doc_id")
     failures = work.tables.read(work.spark, QUARANTINE).where(f"{where} AND status = 'open'").select("doc_id")
-    settled, found = sum(shard.documents for shard in shards), labels.unionAll(failures).count()
+    settled = sum(shard.documents for shard in shards if shard.state == "committed")
+    found = labels.unionAll(failures).count()
     if settled != found:
         raise RunFailed(f"run {run.run_id} settled {settled} documents, and the states hold {found} of them")
     return shards
 
 
-def _record(work: Work, run: Run, counted: Tally, shards: Sequence[Shard], spent: Measured) -> None:
+def _record(work: Work, run: Run, counted: Tally, spending: Spending, spent: Measured) -> None:
     """Finish the run's row: counts of the whole run; seconds and rate of what this start did; cost of every start."""
-    price = work.job.settings.cost.price_per_slot_hour
-    held = sum(shard.seconds or 0.0 for shard in shards if shard.kind == "infer")
     documents = {name: counted.documents[name] for name in DOCUMENTS}
     work.ledger.move_run(
         *(run.run_id, "ready", "finished"),
@@ -161,6 +181,6 @@ def _record(work: Work, run: Run, counted: Tally, shards: Sequence[Shard], spent
             "tokens": sql_map(dict(counted.tokens), "L"),
             "seconds": sql_map(spent.seconds, "D"),
             "tokens_per_second": f"{spent.uncached / spent.engine!r}D" if spent.engine and spent.uncached else "NULL",
-            "cost": "NULL" if price is None else f"{price * held / 3600!r}D",
+            "cost": "NULL" if spending.cost is None else f"{spending.cost!r}D",
         },
     )

@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+SLOT = "slot "
+"""What the names of the sums that count a slot's documents begin with; the rest is ``HOST executor ID[ gpu IDS]``."""
+
+
 class Sums(AccumulatorParam[dict[str, float]]):
     """Adds named amounts."""
 
@@ -33,3 +37,12 @@ class Telemetry:
 
     def __getitem__(self, name: str) -> float:
         return float(self.accumulator.value.get(name, 0.0))
+
+    def by_executor(self) -> dict[str, float]:
+        """Documents labelled so far by each executor, by its id (``driver`` is a local Spark's)."""
+        labelled: dict[str, float] = {}
+        for name, amount in list(self.accumulator.value.items()):
+            if name.startswith(SLOT):
+                executor = name.partition(" executor ")[2].partition(" gpu ")[0]
+                labelled[executor] = labelled.get(executor, 0.0) + amount
+        return labelled

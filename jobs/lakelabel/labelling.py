@@ -1,0 +1,276 @@
+"""The label loop of one run: as many jobs in flight as fill the slots, and commits on the side.
+
+Whatever dies in a job is answered here: its shards are tried again, split or condemned, or the run ends.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from lakelabel.commit import SHARDS_AT_ONCE, Answers, Committer
+from lakelabel.errors import Interrupted, RunFailed, Stopped
+from lakelabel.failures import Death, death_of, spark_errors
+from lakelabel.label import Attempt, Labeller
+from lakelabel.ledger import Run
+from lakelabel.sanity import Sanity
+from lakelabel.settling import settle, split
+from lakelabel.shards import Shard
+from lakelabel.spending import Spending
+from lakelabel.verdict import Code, Verdicts
+from lakelabel.work import Work
+
+_TICK = 0.5
+_SECONDS_A_COMMIT = 2.0
+"""Appends to one table come no closer together than this, however many engines work."""
+
+_LOADS = 2
+_Job = tuple[Shard, ...]
+_PROBE: _Job = ()
+
+
+class Labelling:
+    """The state of one run's loop. ``run`` ends with every infer shard accepted, or with the reason why not."""
+
+    def __init__(self, work: Work, run: Run, committer: Committer, spending: Spending, sanity: Sanity) -> None:
+        job = work.job
+        self._work = work
+        self._run = run
+        self._committer = committer
+        self._spending = spending
+        self._sanity = sanity
+        self._labeller = Labeller(
+            *(work.spark, work.tables, job.engine_spec, job.prompt_spec, job.gate, work.telemetry), run=run
+        )
+        self._verdicts = Verdicts()
+        self._pending: deque[Shard] = deque()
+        self._alone: set[int] = set()
+        self._suspects: dict[int, Shard] = {}
+        self._jobs: dict[Future[list[Attempt]], _Job] = {}
+        self._done: list[Attempt] = []
+        self._commit: Future[tuple[list[Shard], Answers]] | None = None
+        self._committed_at = time.monotonic()
+        self._loads: dict[str, int] = {}
+
+    def run(self, shards: list[Shard]) -> None:
+        """Label these shards. Raises Interrupted, Stopped or Fenced in good order, RunFailed where the run cannot go on."""
+        self._pending.extend(shards)
+        slots = self._work.slots
+        with (
+            ThreadPoolExecutor(slots, "lakelabel-label", self._work.labels_here) as labellers,
+            ThreadPoolExecutor(1, "lakelabel-commit", self._work.commits_here) as committing,
+            self._spending.holding(slots),
+            self._cancelled_at_the_end(),
+        ):
+            reason = None
+            while self._pending or self._jobs or self._suspects:
+                reason = reason or self._reason_to_stop()
+                if isinstance(reason, Interrupted):
+                    break
+                if self._spending.is_used_up():
+                    # Better to lose what is in flight than to pay more than was allowed.
+                    self._work.cancel_labels()
+                if reason is None:
+                    self._launch(labellers)
+                elif not self._jobs:
+                    break
+                futures: list[Future[Any]] = list(self._jobs)
+                if self._commit is not None:
+                    futures.append(self._commit)
+                wait(futures, timeout=_TICK, return_when=FIRST_COMPLETED)
+                self._collect()
+                self._commit_if_due(committing)
+            if reason is not None:
+                self._drain()
+        self._settle_the_rest(reason)
+
+    @contextmanager
+    def _cancelled_at_the_end(self) -> Iterator[None]:
+        """Whatever ends the loop, no job of it goes on: the threads' pool would wait for it."""
+        try:
+            yield
+        finally:
+            if self._jobs:
+                self._work.cancel_labels()
+
+    def _reason_to_stop(self) -> Stopped | Interrupted | None:
+        self._work.lease.check()
+        if self._work.interrupt:
+            return Interrupted("interrupted")
+        complaint = self._sanity.complaint()
+        if complaint is not None:
+            return Stopped(f"run {self._run.run_id} has gone wrong: {complaint}")
+        tokens = sum(shard.tokens for job in self._jobs.values() for shard in job)
+        following = self._pending[0].tokens if self._pending else 0
+        if self._spending.is_used_up() or (following and not self._spending.allows(tokens + following)):
+            return Stopped(
+                f"cost.budget of {self._spending.budget:g} is used up but for what the next shard needs: run "
+                f"{self._run.run_id} has cost {self._spending.cost or 0.0:.4g}"
+            )
+        return None
+
+    # Jobs.
+
+    def _launch(self, labellers: ThreadPoolExecutor) -> None:
+        """Fill the slots: a permit for each task, and no more tasks than slots."""
+        running = sum(max(1, len(job)) for job in self._jobs.values())
+        idle = not self._pending and not self._jobs
+        if _PROBE not in self._jobs.values() and running < self._work.slots and self._verdicts.wants_probe(idle):
+            self._jobs[labellers.submit(self._probe)] = _PROBE
+            running += 1
+        while self._pending and running < self._work.slots:
+            shards = self._next(self._work.slots - running)
+            self._jobs[labellers.submit(self._labeller.label, shards)] = tuple(shards)
+            running += len(shards)
+
+    def _next(self, free: int) -> list[Shard]:
+        """The shards of the next job: one, until so many engines work that their commits would come too close."""
+        first = self._pending.popleft()
+        if first.shard_id in self._alone or free == 1:
+            return [first]
+        seconds = max(0.1, self._spending.expected(first.tokens))
+        wanted = min(free, math.ceil(self._work.slots * _SECONDS_A_COMMIT / seconds))
+        shards = [first]
+        while len(shards) < wanted and self._pending and self._pending[0].shard_id not in self._alone:
+            shards.append(self._pending.popleft())
+        return shards
+
+    def _probe(self) -> list[Attempt]:
+        self._labeller.probe()
+        return []
+
+    def _collect(self) -> None:
+        """Take in what ended since the last tick."""
+        for future in [future for future in self._jobs if future.done()]:
+            job = self._jobs.pop(future)
+            error = future.exception()
+            if error is None and job == _PROBE:
+                self._verdicts.probed(self._labelled())
+            elif error is None:
+                self._take(future.result())
+            elif not (self._work.interrupt or self._spending.is_used_up()):
+                self._work.lease.check()
+                self._failed(job, error)
+        self._condemn()
+        if self._commit is not None and self._commit.done():
+            (shards, answers), self._commit = self._commit.result(), None
+            self._sanity.tell(answers)
+            self._forget_settled(shards)
+
+    def _take(self, attempts: list[Attempt]) -> None:
+        self._done += attempts
+        self._loads.clear()
+        self._verdicts.look(self._labelled())
+        seconds = max(attempt.seconds for attempt in attempts)
+        self._spending.took(sum(attempt.shard.tokens for attempt in attempts), seconds)
+        self._work.reporter.advance(sum(attempt.shard.documents for attempt in attempts))
+
+    def _labelled(self) -> Mapping[str, float]:
+        return self._work.telemetry.by_executor()
+
+    # Deaths.
+
+    def _failed(self, job: _Job, error: BaseException) -> None:
+        death = death_of(error)
+        what = "a probe" if job == _PROBE else f"shard {', '.join(str(shard.shard_id) for shard in job)}"
+        if death is None:
+            with spark_errors(f"{what} of run {self._run.run_id}"):
+                raise error
+        if job == _PROBE:
+            raise RunFailed(
+                f"{death.where} cannot label even a harmless text ({death.reason}): the fault is its own and not the "
+                "documents', and none of them was quarantined for it; mend it, and start again"
+            )
+        if death.kind == "load":
+            self._load_failed(job, death)
+        elif len(job) > 1:
+            # One task fails its whole job: which of them it was shows when each is alone.
+            self._alone.update(shard.shard_id for shard in job)
+            self._pending.extendleft(reversed(job))
+        else:
+            self._died(job[0], death)
+
+    def _load_failed(self, job: _Job, death: Death) -> None:
+        self._loads[death.executor] = self._loads.get(death.executor, 0) + 1
+        if self._loads[death.executor] >= _LOADS:
+            raise RunFailed(f"the engine cannot be loaded on {death.where}: {death.reason}; mend it, and start again")
+        self._pending.extendleft(reversed(job))
+
+    def _died(self, shard: Shard, death: Death) -> None:
+        code: Code = "timed_out" if death.kind == "timed_out" else "crashed"
+        step = self._verdicts.died(shard, death.executor, code, self._labelled())
+        self._work.reporter.say(
+            f"shard {shard.shard_id} ({shard.documents} documents): {death.reason} on {death.where}"
+            + (", so it is split" if step == "split" else "")
+        )
+        if step == "split":
+            with spark_errors(f"the split of shard {shard.shard_id}"):
+                parts = split(self._work, self._run, shard)
+            # The parts first: what labels next to a death tells whose fault it was.
+            self._pending.extendleft(reversed(parts))
+            return
+        with spark_errors(f"counting the try of shard {shard.shard_id}"):
+            self._work.ledger.fail(self._run, shard)
+        counted = replace(shard, tries=shard.tries + 1)
+        if step == "again":
+            self._pending.append(counted)
+        else:
+            self._suspects[counted.shard_id] = counted
+
+    def _condemn(self) -> None:
+        for key, code in self._verdicts.proven(self._suspects).items():
+            with spark_errors(f"the verdict on shard {key}"):
+                self._done.append(self._labeller.condemn(self._suspects.pop(key), code))
+
+    # Commits.
+
+    def _commit_if_due(self, committing: ThreadPoolExecutor) -> None:
+        every = self._work.job.settings.queue.commit_every_seconds
+        due = time.monotonic() - self._committed_at >= every or len(self._done) >= SHARDS_AT_ONCE
+        more = self._pending or self._jobs or self._suspects
+        if self._commit is None and self._done and due and more:
+            done, self._done, self._committed_at = self._done, [], time.monotonic()
+            self._commit = committing.submit(self._settle_and_commit, done)
+
+    def _settle_and_commit(self, done: list[Attempt]) -> tuple[list[Shard], Answers]:
+        with self._work.timed("commit"):
+            shards = settle(self._work, self._run, done)
+            return self._work.ledger.shards(self._run.run_id), self._committer.commit(self._run, shards)
+
+    def _forget_settled(self, shards: list[Shard]) -> None:
+        """Another driver may have accepted what this one has still before it, where no lease keeps them apart."""
+        pending = {shard.shard_id for shard in shards if shard.state == "pending"}
+        waiting = [shard for shard in self._pending if shard.shard_id in pending]
+        if len(waiting) < len(self._pending):
+            self._pending = deque(waiting)
+
+    def _drain(self) -> None:
+        """Let a commit that is under way end, and take in what the cancelled jobs still brought."""
+        self._work.cancel_labels()
+        wait(list(self._jobs))
+        self._collect()
+        if self._commit is not None:
+            wait([self._commit])
+            self._collect()
+
+    def _settle_the_rest(self, reason: Stopped | Interrupted | None) -> None:
+        """Accept what is done; where the run stops here, commit it too, for the next start may be far away."""
+        if self._commit is not None:
+            _, answers = self._commit.result()
+            self._sanity.tell(answers)
+        with self._work.timed("commit"):
+            shards = settle(self._work, self._run, self._done) if self._done else []
+            if reason is None:
+                return
+            self._committer.commit(self._run, shards or self._work.ledger.shards(self._run.run_id))
+        left = sum(s.documents for s in self._work.ledger.shards(self._run.run_id) if s.state == "pending")
+        remedy = (
+            "raise the limit, or mend what is wrong, and start again" if isinstance(reason, Stopped) else "start again"
+        )
+        raise type(reason)(f"{reason}; what was labelled is committed, {left} documents are left: {remedy} to go on")

@@ -123,9 +123,29 @@ def test_rows_that_fail_to_come_leave_the_engine_empty() -> None:
     assert not engine.held
 
 
-def test_the_seconds_of_every_step_are_told() -> None:
-    """The telemetry's engine_seconds are those inside step."""
-    engine, told = Scripted(), []
-    list(label_stream(engine, iter((number, "x") for number in range(10)), told.append))
-    assert len(told) == engine.steps
-    assert all(seconds >= 0 for seconds in told)
+def test_every_step_and_nothing_else_is_inside_the_block_that_is_given() -> None:
+    """So that steps can be timed and watched; a row that is slow to come is no step."""
+
+    class Stepping:
+        entered = depth = 0
+
+        def __enter__(self) -> None:
+            self.entered, self.depth = self.entered + 1, self.depth + 1
+
+        def __exit__(self, *_: object) -> None:
+            self.depth -= 1
+
+    class Watched(Scripted):
+        def step(self) -> list[tuple[int, Outcome]]:
+            assert stepping.depth == 1
+            return super().step()
+
+    def rows() -> Iterator[tuple[int, str]]:
+        for number in range(100):
+            assert stepping.depth == 0
+            yield number, "x"
+
+    engine, stepping = Watched(), Stepping()
+    for _ in label_stream(engine, rows(), stepping):
+        assert stepping.depth == 0
+    assert stepping.entered == engine.steps

@@ -45,6 +45,7 @@ class EngineSpec:
     """What a worker needs to build its engine; the key of its cache.
 
     ``model`` is a folder or a hub id; ``model_id`` and ``model_revision`` are what the rows will say of it.
+    A step of the engine that takes longer than ``stall_seconds`` is taken for a hang.
     ``extra`` is canonical JSON (sorted keys), so that the spec stays hashable whatever vLLM takes.
     """
 
@@ -59,4 +60,5 @@ class EngineSpec:
     gpu_memory_utilization: float = 0.92
     tensor_parallel_size: int = 1
     window: int | None = None
+    stall_seconds: float = 600.0
     extra: str = "{}"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from itertools import count, islice
 from typing import Any, TypeVar
 
@@ -13,17 +13,19 @@ from lakelabel_udfs.outcome import Failure, Outcome
 
 K = TypeVar("K")
 
+_UNWATCHED = nullcontext()
+
 _READ_AHEAD = 32
 """Rows that are read and prepared at once: a tokeniser is quicker on several texts, and few are held in memory."""
 
 
 def label_stream(
-    engine: Engine, rows: Iterator[tuple[K, str]], stepped: Callable[[float], None] = lambda _: None
+    engine: Engine, rows: Iterator[tuple[K, str]], stepping: AbstractContextManager[object] = _UNWATCHED
 ) -> Generator[tuple[K, Outcome], None, None]:
     """Yield exactly one outcome a row, as they finish, in any order.
 
     rows: (key, text); keys need not be unique, for each row is followed by a number of its own.
-    stepped: is told the seconds of each step of the engine.
+    stepping: entered around each step of the engine, and nothing else.
 
     Never more documents are in the engine than its window allows at that moment, and it is never waited for to run
     empty before the rows' end. A generator that is closed early leaves the engine without documents in flight.
@@ -55,9 +57,8 @@ def label_stream(
                 if ready or not exhausted:
                     raise EngineDied("the engine holds nothing and yet has no room in its window")
                 return
-            started = time.monotonic()
-            finished = engine.step()
-            stepped(time.monotonic() - started)
+            with stepping:
+                finished = engine.step()
             for number, outcome in finished:
                 if number not in in_flight:
                     raise EngineDied(f"the engine returned document {number}, which is not in flight")

@@ -67,8 +67,11 @@ def problems_of_extra(kind: str, extra: dict[str, Any], own: frozenset[str]) -> 
 
 def _fake(extra: dict[str, Any], _own: frozenset[str]) -> Iterator[tuple[str, str]]:
     for name, value in extra.items():
-        if name != "milliseconds_per_document":
-            yield name, "take it out: the fake engine knows milliseconds_per_document alone"
+        if name == "poison":
+            if not isinstance(value, str) or not value:
+                yield name, "give the mark of the texts that the fake engine dies of"
+        elif name != "milliseconds_per_document":
+            yield name, "take it out: the fake engine knows milliseconds_per_document and poison"
         elif isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
             yield name, "give a number of at least 0"
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import os
+import signal
+import subprocess
+import sys
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from lakelabel_udfs.engines.fake import INFERENCES, LOADS, LoadedFake, fake_label, fake_scores
-from lakelabel_udfs.engines.protocol import BadSettings
+from lakelabel_udfs.engines.fake import INFERENCES, LOADS, SICK, LoadedFake, fake_label, fake_scores
+from lakelabel_udfs.engines.protocol import BadSettings, EngineDied
 from lakelabel_udfs.outcome import Failure, Prediction
 from lakelabel_udfs.specs import EngineSpec, LabelSpec, PromptSpec
 from lakelabel_udfs.window import label_stream
@@ -62,3 +65,83 @@ def test_an_unknown_setting_is_refused() -> None:
     """The message names the key."""
     with pytest.raises(BadSettings, match=r"engine\.extra\.speed"):
         LoadedFake(spec(extra='{"speed": 1}'))
+
+
+_DIES = """
+from lakelabel_udfs.engines.fake import LoadedFake
+from lakelabel_udfs.specs import EngineSpec, LabelSpec, PromptSpec
+spec = EngineSpec("fake", None, "fake", None, extra='{"poison": "@@"}')
+engine = LoadedFake(spec).bind(PromptSpec("v", "i", (LabelSpec("a"), LabelSpec("b"))))
+for key, text in enumerate(["third, never reached", TEXT, "second", "@@ alone, @@ kill and kill are no poison"]):
+    engine.add(key, text)
+engine.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("way", "code"),
+    [
+        ("segfault", -signal.SIGSEGV),
+        ("abort", -signal.SIGABRT),
+        ("kill", -signal.SIGKILL),
+        ("exit", 1),
+        ("raise", 1),
+    ],
+)
+def test_poison_ends_the_process_as_it_is_inferred(tmp_path: Path, way: str, code: int) -> None:
+    """Each in its way; what the step had inferred before is counted, the poison and the rest are not."""
+    program = _DIES.replace("TEXT", repr(f"first @@{way} last"))
+    environment = os.environ | {INFERENCES: str(tmp_path / "inferences")}
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=60)
+    assert ended.returncode == code
+    assert ("EngineDied: the fake engine was told to die" in ended.stderr) == (way == "raise")
+    counted = (tmp_path / "inferences").read_text().splitlines()
+    expected = ("@@ alone, @@ kill and kill are no poison", "second")
+    assert counted == [sha256(text.encode()).hexdigest() for text in expected]
+
+
+def test_poison_can_hang_the_step(tmp_path: Path) -> None:
+    """It does not return, and nothing of it is counted."""
+    program = _DIES.replace("TEXT", "'@@hang'")
+    environment = os.environ | {INFERENCES: str(tmp_path / "inferences")}
+    with subprocess.Popen([sys.executable, "-c", program], env=environment) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(3)
+        process.kill()
+    assert len((tmp_path / "inferences").read_text().splitlines()) == 2
+
+
+def test_without_a_mark_no_text_is_poison() -> None:
+    """The words alone do nothing, and neither does another mark, which is no pattern."""
+    for extra in ("{}", '{"poison": "."}'):
+        engine = LoadedFake(spec(extra=extra)).bind(PROMPT)
+        assert len(list(label_stream(engine, iter([(0, "@@raise"), (1, "@@hang")])))) == 2
+    engine = LoadedFake(spec(extra='{"poison": "."}')).bind(PROMPT)
+    with pytest.raises(EngineDied):
+        list(label_stream(engine, iter([(0, "x.raise")])))
+
+
+_SICK = """
+import subprocess, sys
+worker = '''
+from lakelabel_udfs.engines.fake import LoadedFake
+from lakelabel_udfs.specs import EngineSpec, LabelSpec, PromptSpec
+engine = LoadedFake(EngineSpec("fake", None, "fake", None)).bind(PromptSpec("v", "i", (LabelSpec("a"), LabelSpec("b"))))
+engine.add(0, "fine")
+assert len(engine.step()) == 1
+'''
+print(*(subprocess.run([sys.executable, "-c", worker]).returncode for _ in range(2)))
+"""
+
+
+def test_one_executor_can_be_sick(tmp_path: Path) -> None:
+    """Every worker of the daemon whose worker came first kills itself, with any document; those of another do not."""
+    environment = os.environ | {SICK: str(tmp_path / "sick")}
+    codes = []
+    for _ in range(2):
+        daemon = subprocess.run(
+            [sys.executable, "-c", _SICK], capture_output=True, text=True, env=environment, timeout=60
+        )
+        codes.append(daemon.stdout.split())
+    assert codes == [["-9", "-9"], ["0", "0"]]
+    assert [path.name for path in tmp_path.iterdir()] == ["sick"]

@@ -133,6 +133,7 @@ def engine_spec(settings: Settings, model: ModelName) -> EngineSpec:
         gpu_memory_utilization=engine.gpu_memory_utilization,
         tensor_parallel_size=engine.tensor_parallel_size,
         window=engine.window,
+        stall_seconds=engine.stall_seconds,
         extra=canonical_json(engine.extra),
     )
 

@@ -137,7 +137,7 @@ class Engine(Section):
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.92
     tensor_parallel_size: _AtLeastOne = 1
     window: _AtLeastOne | None = None
-    stall_seconds: Annotated[float, Field(gt=0), _only(600)] = 600
+    stall_seconds: Annotated[float, Field(gt=0)] = 600
     # Left out of repr, since a token for a model hub may stand in it.
     extra: dict[str, Any] = Field(default_factory=dict, repr=False)
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _RUNTIME = {
     # Times are stored and ids are cast in one zone, wherever the driver stands.
     "spark.sql.session.timeZone": "UTC",
+    # What a worker left in writing before it died becomes part of the exception: a crash's stack, the watchdog's word.
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     # The default of 50 makes a small MERGE take tens of seconds.
     "spark.databricks.delta.snapshotPartitions": "2",
     # Beyond this many rows ORDER BY … LIMIT sorts on the executors instead of keeping the rows on the driver.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,8 +21,9 @@ from lakelabel_udfs import classify
 from lakelabel_udfs.classify import classify_batches
 from lakelabel_udfs.engines import fake
 from lakelabel_udfs.engines.fake import LOADS, fake_label
-from lakelabel_udfs.engines.protocol import EngineDied
+from lakelabel_udfs.engines.protocol import BadSettings, EngineDied, EngineLoadFailed
 from lakelabel_udfs.schema import INPUT_COLUMNS, OUTPUT_SCHEMA
+from lakelabel_udfs.slot import slot
 from lakelabel_udfs.specs import EngineSpec, LabelSpec, PromptSpec
 
 NAMES = ("invoice", "contract", "other")
@@ -201,6 +203,50 @@ def test_a_dead_engine_fails_the_task_and_is_never_used_again(loads: Path, monke
     assert len(sums.terms) == 1
     assert len(labelled([frame(["a"])])) == 1
     assert len(loads.read_text().splitlines()) == 2
+
+
+def test_a_load_that_fails_is_told_from_a_document_that_kills(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the load or the prompt's binding raises: its type and first line, cut short. The user's mistakes stay theirs."""
+    sums = Sums()
+    for place in ("__init__", "bind"):
+        with monkeypatch.context() as patch:
+
+            def fail(*_: object) -> None:
+                raise MemoryError(f"CUDA out of memory{'!' * 1000}\nand a second line")
+
+            patch.setattr(fake.LoadedFake, place, fail)
+            with pytest.raises(EngineLoadFailed) as failed:
+                list(classify_batches(SPEC, PROMPT, sums)(iter([frame(["the text of a document"])])))
+        assert str(failed.value).startswith("the engine did not load: MemoryError: CUDA out of memory!!!")
+        assert len(str(failed.value)) < 400
+        assert "second line" not in str(failed.value)
+    assert [term["documents"] for term in sums.terms] == [0, 0]
+    unknown = EngineSpec("fake", None, "fake", None, extra='{"speed": 1}')
+    with pytest.raises(BadSettings, match=r"engine\.extra\.speed"):
+        list(classify_batches(unknown, PROMPT)(iter([frame(["a"])])))
+
+
+def test_documents_are_counted_for_the_slot_that_labelled_them() -> None:
+    """Under the slot's name, so that the driver knows which have ever labelled one."""
+    sums = Sums()
+    labelled([frame(["a", "b", " "])], telemetry=sums)
+    assert [term[f"slot {slot()}"] for term in sums.terms] == [3]
+
+
+def test_a_step_that_hangs_ends_the_worker() -> None:
+    """The spec's stall_seconds are what the watchdog is told."""
+    program = (
+        "import pandas as pd\n"
+        "from lakelabel_udfs.classify import classify_batches\n"
+        "from lakelabel_udfs.specs import EngineSpec, LabelSpec, PromptSpec\n"
+        "row = pd.DataFrame({'doc_id': ['a'], 'doc_hash': 1, 'content_hash': 'h', 'text': ['@@hang'],"
+        " 'prior_attempts': 0, 'first_failed_at': pd.NaT})\n"
+        """spec = EngineSpec('fake', None, 'fake', None, stall_seconds=1.0, extra='{"poison": "@@"}')\n"""
+        "list(classify_batches(spec, PromptSpec('v', 'i', (LabelSpec('a'), LabelSpec('b'))))(iter([row])))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == -signal.SIGKILL
+    assert ended.stderr.endswith("lakelabel: the engine did not return from a step for 1 s\n")
 
 
 def test_a_task_that_is_stopped_early_leaves_a_usable_engine(loads: Path) -> None:

@@ -129,7 +129,6 @@ def test_empty_sections_are_their_defaults(tmp_path: Path) -> None:
         ("quality.overflow", "cut", "quality.overflow is 'cut'; give quarantine, head, tail or head_tail"),
         ("quality.stop.after", 0, "quality.stop.after is 0; give at least 1"),
         ("quality.stop.after", 10, "quality.stop.after is 10; leave it at 2000: nothing reads it in this version yet"),
-        ("engine.stall_seconds", 5, "engine.stall_seconds is 5; leave it at 600"),
         ("tables.audit_days", 7, "tables.audit_days is 7; leave it at 365"),
         ("quality.stop.quarantined", 0.5, "quality.stop.quarantined is 0.5; leave it null"),
         ("quality.stop.one_label", 0.9, "quality.stop.one_label is 0.9; leave it null"),
@@ -322,12 +321,13 @@ def test_root_is_a_path_or_a_schema(tmp_path: Path, root: str, is_path: bool) ->
 
 
 def test_a_fake_engine_needs_no_model(tmp_path: Path) -> None:
-    """The fake engine loads without a model and knows milliseconds_per_document, at least 0, alone."""
-    engine = {"kind": "fake", "extra": {"milliseconds_per_document": 0.5}}
+    """The fake engine loads without a model and knows milliseconds_per_document, at least 0, and poison alone."""
+    engine = {"kind": "fake", "extra": {"milliseconds_per_document": 0.5, "poison": "@@"}}
     assert loaded(tmp_path, content={**LEAST, "engine": engine}).engine.model is None
-    bad = {"kind": "fake", "extra": {"milliseconds_per_document": -1, "enforce_eager": True}}
+    bad = {"kind": "fake", "extra": {"milliseconds_per_document": -1, "poison": "", "enforce_eager": True}}
     assert [problem.key for problem in complaint(tmp_path, {**LEAST, "engine": bad})] == [
         "engine.extra.milliseconds_per_document",
+        "engine.extra.poison",
         "engine.extra.enforce_eager",
     ]
 

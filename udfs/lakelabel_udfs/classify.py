@@ -14,9 +14,11 @@ from datetime import datetime, timezone
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lakelabel_udfs.engines.protocol import Engine, EngineDied, LoadedEngine
+from lakelabel_udfs.engines.protocol import BadSettings, Engine, EngineDied, EngineLoadFailed, LoadedEngine
 from lakelabel_udfs.outcome import Failure, Outcome
+from lakelabel_udfs.slot import slot
 from lakelabel_udfs.specs import EngineSpec, PromptSpec
+from lakelabel_udfs.watchdog import watched
 from lakelabel_udfs.window import label_stream
 
 if TYPE_CHECKING:
@@ -58,7 +60,8 @@ _SUMS = (
 
 class Telemetry(Protocol):
     """Takes sums once a task, as a Spark accumulator does: ``loads``, ``load_seconds``, ``engine_seconds`` (inside
-    ``step``), ``task_seconds``, ``documents``, ``prompt_tokens``, ``uncached_tokens``. Telemetry only: a task that Spark runs twice counts twice."""
+    ``step``), ``task_seconds``, ``documents``, ``prompt_tokens``, ``uncached_tokens``, and ``slot HOST executor ID``, the
+    documents once more under the name of where they were labelled. Telemetry only: a task that Spark runs twice counts twice."""
 
     def add(self, term: dict[str, float]) -> None:
         """Add one task's sums."""
@@ -111,15 +114,23 @@ def _load(spec: EngineSpec) -> LoadedEngine:
 
 
 def _bound(spec: EngineSpec, prompt: PromptSpec, sums: dict[str, float]) -> tuple[Engine, str]:
-    """The engine bound to ``prompt``, and its name; loaded if the worker holds another or none."""
-    if _loaded.engine is None or _loaded.spec != spec:
-        _loaded.close()
-        started = time.monotonic()
-        _loaded.engine, _loaded.spec = _load(spec), spec
-        sums["loads"] += 1
-        sums["load_seconds"] += time.monotonic() - started
-    if prompt not in _loaded.bound:
-        _loaded.bound[prompt] = _loaded.engine.bind(prompt)
+    """The engine bound to ``prompt``, and its name; loaded if the worker holds another or none.
+
+    Raises EngineLoadFailed, and BadSettings or BadPrompt for what the user can mend."""
+    try:
+        if _loaded.engine is None or _loaded.spec != spec:
+            _loaded.close()
+            started = time.monotonic()
+            _loaded.engine, _loaded.spec = _load(spec), spec
+            sums["loads"] += 1
+            sums["load_seconds"] += time.monotonic() - started
+        if prompt not in _loaded.bound:
+            _loaded.bound[prompt] = _loaded.engine.bind(prompt)
+    except BadSettings:
+        raise
+    except Exception as error:  # whatever a model's files, a driver or a device raise
+        first = str(error).strip().partition("\n")[0]
+        raise EngineLoadFailed(f"the engine did not load: {type(error).__name__}: {first[:300]}") from error
     return _loaded.bound[prompt], _loaded.engine.name
 
 
@@ -129,21 +140,21 @@ def label_batches(
     """Label the rows of ``batches``; see ``classify_batches``."""
     started = time.monotonic()
     sums = dict.fromkeys(_SUMS, 0.0)
-
-    def stepped(seconds: float) -> None:
-        sums["engine_seconds"] += seconds
-
     try:
         rows = _rows(batches)
         first = next(rows, None)
         if first is None:
             return
         engine, name = _bound(spec, prompt, sums)
-        with closing(label_stream(engine, chain((first,), rows), stepped)) as outcomes:
+        with (
+            watched(spec.stall_seconds) as steps,
+            closing(label_stream(engine, chain((first,), rows), steps)) as outcomes,
+        ):
             while labelled := list(islice(outcomes, _ROWS_PER_BATCH)):
                 sums["documents"] += len(labelled)
                 sums["prompt_tokens"] += sum(told.prompt_tokens for _, told in labelled)
                 sums["uncached_tokens"] += sum(told.prompt_tokens - told.cached_tokens for _, told in labelled)
+                sums["engine_seconds"] = steps.seconds
                 yield _frame(labelled, name)
     except EngineDied:
         with suppress(Exception):  # whatever closing a dead engine raises, its death is what the task must tell
@@ -152,7 +163,7 @@ def label_batches(
     finally:
         sums["task_seconds"] = time.monotonic() - started
         if telemetry is not None:
-            telemetry.add(sums)
+            telemetry.add({**sums, f"slot {slot()}": sums["documents"]})
 
 
 def _rows(batches: Iterator[pd.DataFrame]) -> Iterator[tuple[_Passed, str]]:

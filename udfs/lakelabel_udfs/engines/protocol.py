@@ -16,6 +16,10 @@ class EngineDied(RuntimeError):
     """The engine cannot go on: the task must fail, and its worker's engine must not be used again."""
 
 
+class EngineLoadFailed(EngineDied):
+    """The engine did not come up, before it saw any document: the fault of the slot or the settings. The text holds none."""
+
+
 class BadSettings(ValueError):
     """A setting cannot work here: a user's mistake, found before any document. The text names key, value and remedy."""
 

@@ -74,7 +74,7 @@ _PROVENANCE = (
     Column("engine", "STRING", "engine and version"),
     Column("copied_from", "STRING", "doc_id of the fact that this one copies, NULL where it is its own"),
     _required("run_id", "STRING", "the run that decided"),
-    _required("shard_id", "INT", "the shard of that run"),
+    _required("shard_id", "BIGINT", "the shard of that run: low 32 bits as planned, 10 bits more a split"),
     _required("seq", "BIGINT", "order of the facts: the lease's epoch at which the run was planned"),
     Column("source_table_id", "STRING", "Delta id of the source table"),
     Column("source_version", "BIGINT", "version of the source table"),
@@ -146,7 +146,9 @@ SHARDS = Table(
     name="shards",
     columns=(
         _required("run_id", "STRING", "the run"),
-        _required("shard_id", "INT", "the shard; 0 holds the rules' facts"),
+        _required(
+            "shard_id", "BIGINT", "the shard: low 32 bits as planned, 10 bits more a split; 0 holds the rules' facts"
+        ),
         _required("prompt_version", "STRING", "prompt_version of the run"),
         _required("kind", "STRING", "infer, copy, rule or import"),
         _required("lo", "BIGINT", "lowest doc_hash of the range, inclusive"),

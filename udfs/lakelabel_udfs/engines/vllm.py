@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import count
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from lakelabel_udfs.device import cpu_flags, engine_environment, task_gpus
 from lakelabel_udfs.engines.arguments import llm_arguments
 from lakelabel_udfs.engines.protocol import BadSettings, EngineDied
+from lakelabel_udfs.orphans import guard_children, guarded
 from lakelabel_udfs.outcome import Failure, Outcome
 from lakelabel_udfs.prompt import Prompt, load_tokenizer
 from lakelabel_udfs.scoring import Query, Walk
@@ -36,6 +37,7 @@ class LoadedVllm:
         if spec.model is None:
             raise BadSettings("engine.model is missing; name a folder or a model's id")
         os.environ.update(engine_environment(spec.model, task_gpus(), os.environ))
+        guard_children()
         # Here, since it takes seconds, and reads the environment that was set just now.
         import vllm
         from vllm.platforms import current_platform
@@ -49,6 +51,7 @@ class LoadedVllm:
         for key in arguments:
             if key not in known:
                 raise BadSettings(f"engine.extra.{key}: vLLM {vllm.__version__} does not know it; remove or rename it")
+        _refuse_orphans(arguments)
         try:
             self._llm: Any = vllm.LLM(**arguments)
         except (ValueError, TypeError) as error:
@@ -62,13 +65,14 @@ class LoadedVllm:
         """Bind a prompt. Raises BadPrompt."""
         engine = self._llm.llm_engine
         config = engine.vllm_config
-        assembled = Prompt.of(self.tokenizer, prompt, config.model_config.max_model_len)
-        block_size = config.cache_config.block_size
-        cached = assembled.cacheable(block_size)
+        holds = _cache_tokens(config.cache_config)
+        # A request that the cache cannot hold would wait in vLLM for ever.
+        assembled = Prompt.of(self.tokenizer, prompt, min(config.model_config.max_model_len, holds))
+        cached = assembled.cacheable(config.cache_config.block_size)
         steps = 3 * config.scheduler_config.max_num_batched_tokens
         limits = _Limits(
             documents=self._spec.window or 4 * config.scheduler_config.max_num_seqs,
-            tokens=min(steps, config.cache_config.num_gpu_blocks * block_size - cached),
+            tokens=min(steps, holds - cached),
             fixed=self._spec.window is not None,
         )
         return VllmEngine(engine, assembled, limits, cached, self._numbers)
@@ -83,6 +87,25 @@ class LoadedVllm:
         del self._llm
         gc.collect()
         cleanup_dist_env_and_memory()
+
+
+def _cache_tokens(cache: Any) -> int:
+    """How many tokens of one request vLLM's ``CacheConfig`` has room for. One block of the cache is never given out.
+
+    vLLM knows better than blocks times their size for models that keep several caches; 0.31 does not say it.
+    """
+    told = getattr(cache, "kv_cache_size_tokens", None)
+    return int(cache.num_gpu_blocks * cache.block_size if told is None else told) - int(cache.block_size)
+
+
+def _refuse_orphans(arguments: Mapping[str, Any]) -> None:
+    """Raise BadSettings for an engine of several processes that could outlive this one."""
+    width = arguments["tensor_parallel_size"] * arguments.get("pipeline_parallel_size", 1)
+    if (width > 1 or os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] != "0") and not guarded():
+        raise BadSettings(
+            "engine: its processes would outlive a worker that is killed, for vLLM cannot find lakelabel's plugin; "
+            "install the wheel, or ship it whole, with its .dist-info folder"
+        )
 
 
 def _do_without_lscpu() -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from lakelabel.commit import Committer
 from lakelabel.errors import Fenced, LeaseHeld
-from lakelabel.lease import Here, Lease
+from lakelabel.host import Here
+from lakelabel.lease import Lease
 from lakelabel.ledger import Ledger
 from lakelabel.merge import Facts
 from lakelabel.tables import values_sql

@@ -7,7 +7,9 @@ import json
 import re
 
 _SECRET_NAME = re.compile(r"(token|key|secret|password|passwd|credentials?)$", re.IGNORECASE)
-_NAMES_A_SECRET = re.compile(r"token|key|secret|password|credential", re.IGNORECASE)
+_NAMES_A_SECRET = re.compile(r"secret|password|passwd|credential", re.IGNORECASE)
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_SECRET_WORDS = {"token", "tokens", "key", "keys"}
 _USER_IN_ADDRESS = re.compile(r"(?<=://)[^/@\s]*@")
 
 MASK = "***"
@@ -29,13 +31,14 @@ def sha256_hex(value: object) -> str:
 def masked(value: object, name: str = "") -> object:
     """Return `value`, which stands under the key `name`, with everything that may be a secret replaced by `MASK`.
 
-    A name that ends in a word for a secret hides whatever stands there; one that merely contains such a word hides
-    text only, since `max_num_scheduled_tokens: 512` is a number that people look for. Null, true and false say nothing
-    and stay. A user and password inside an address are hidden wherever they stand.
+    A name that ends in a word for a secret hides whatever stands there; one that merely has such a word hides text
+    only, since `long_prefill_token_threshold: 512` is a number that people look for. A `tokenizer_mode` is no token,
+    and `max_num_batched_tokens` counts them. Null, true and false say nothing and stay. A user and password inside an
+    address are hidden wherever they stand.
     """
     if value is None or isinstance(value, bool):
         return value
-    if _SECRET_NAME.search(name) or (isinstance(value, str) and _NAMES_A_SECRET.search(name)):
+    if _SECRET_NAME.search(name) or (isinstance(value, str) and _names_a_secret(name)):
         return MASK
     if isinstance(value, dict):
         return {key: masked(item, str(key)) for key, item in value.items()}
@@ -44,3 +47,9 @@ def masked(value: object, name: str = "") -> object:
     if isinstance(value, str):
         return _USER_IN_ADDRESS.sub(f"{MASK}@", value)
     return value
+
+
+def _names_a_secret(name: str) -> bool:
+    words = [word.lower() for word in _WORD.findall(name)]
+    is_bound = words[:1] == ["max"]
+    return _NAMES_A_SECRET.search(name) is not None or (not is_bound and not _SECRET_WORDS.isdisjoint(words))

@@ -167,11 +167,11 @@ class Queue(Section):
 
 
 class Stop(Section):
-    """When a run that has gone wrong ends itself."""
+    """When a run that has gone wrong ends itself: once `after` documents are settled, at these shares; null never."""
 
-    after: Annotated[_AtLeastOne, _only(2000)] = 2000
-    quarantined: Annotated[float | None, _not_yet("stopping a run by its quarantined share")] = None
-    one_label: Annotated[float | None, _not_yet("stopping a run by the share of one label")] = None
+    after: _AtLeastOne = 2000
+    quarantined: _Share | None = 0.5
+    one_label: _Share | None = None
 
 
 class Quality(Section):
@@ -184,10 +184,18 @@ class Quality(Section):
 
 
 class Cost(Section):
-    """What an hour of one engine slot costs, in any currency."""
+    """What an hour of one engine slot costs, in any currency, and how much of it one run may spend."""
 
     price_per_slot_hour: Annotated[float, Field(ge=0)] | None = None
-    budget: Annotated[float | None, _not_yet("a budget")] = None
+    budget: Annotated[float, Field(gt=0)] | None = None
+
+    @field_validator("budget")
+    @classmethod
+    def _has_a_price(cls, budget: float | None, info: ValidationInfo) -> float | None:
+        # A price that is wrong itself is missing here, and reported already.
+        if budget is not None and not info.data.get("price_per_slot_hour", 1):
+            raise wrong("give cost.price_per_slot_hour too, more than 0: spending is counted by it")
+        return budget
 
 
 class Mlflow(Section):

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from lakelabel_udfs.outcome import CONTENT_FAILURES, Failure, FailureCode, Prediction
+from lakelabel_udfs.outcome import CONTENT_FAILURES, PASSING_FAILURES, Failure, FailureCode, Prediction
 
 
 def test_outcomes_are_frozen_and_travel() -> None:
@@ -27,3 +27,9 @@ def test_a_failure_that_belongs_to_the_content_is_one_of_the_codes() -> None:
     codes = set(get_args(FailureCode))
     assert set(CONTENT_FAILURES) < codes
     assert {"timed_out", "expired", "missing", "missing_doc_id", "duplicate_doc_id"}.isdisjoint(CONTENT_FAILURES)
+
+
+def test_what_a_retry_takes_unasked_can_pass_by_itself() -> None:
+    """A rule of the document, its length, its label and its confidence are the same tomorrow; every other code may not be."""
+    permanent = {"missing_doc_id", "duplicate_doc_id", "empty", "too_long", "invalid_label", "low_confidence"}
+    assert set(PASSING_FAILURES) == set(get_args(FailureCode)) - permanent

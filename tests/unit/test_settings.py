@@ -86,7 +86,7 @@ def test_defaults_are_those_of_the_design(tmp_path: Path) -> None:
             "min_confidence": None,
             "min_label_mass": None,
             "overflow": "quarantine",
-            "stop": {"after": 2000, "quarantined": None, "one_label": None},
+            "stop": {"after": 2000, "quarantined": 0.5, "one_label": None},
         },
         "cost": {"price_per_slot_hour": None, "budget": None},
         "mlflow": {"tracking_uri": None, "experiment": None},
@@ -128,12 +128,14 @@ def test_empty_sections_are_their_defaults(tmp_path: Path) -> None:
         ("quality.min_label_mass", float("inf"), "quality.min_label_mass is inf; give a finite number"),
         ("quality.overflow", "cut", "quality.overflow is 'cut'; give quarantine, head, tail or head_tail"),
         ("quality.stop.after", 0, "quality.stop.after is 0; give at least 1"),
-        ("quality.stop.after", 10, "quality.stop.after is 10; leave it at 2000: nothing reads it in this version yet"),
         ("tables.audit_days", 7, "tables.audit_days is 7; leave it at 365"),
-        ("quality.stop.quarantined", 0.5, "quality.stop.quarantined is 0.5; leave it null"),
-        ("quality.stop.one_label", 0.9, "quality.stop.one_label is 0.9; leave it null"),
+        ("quality.stop.quarantined", 50, "quality.stop.quarantined is 50; give at most 1"),
+        ("quality.stop.one_label", -0.1, "quality.stop.one_label is -0.1; give at least 0"),
         ("cost.price_per_slot_hour", -1, "cost.price_per_slot_hour is -1; give at least 0"),
-        ("cost.budget", 10, "cost.budget is 10; leave it null: a budget is not available in this version yet"),
+        ("cost.budget", 0, "cost.budget is 0; give more than 0"),
+        ("cost.budget", 10, "cost.budget is 10; give cost.price_per_slot_hour too, more than 0"),
+        ("cost", {"budget": 10, "price_per_slot_hour": 0}, "cost.budget is 10; give cost.price_per_slot_hour too"),
+        ("cost", {"budget": 10, "price_per_slot_hour": -1}, "cost.price_per_slot_hour is -1; give at least 0"),
         ("mlflow.tracking_uri", "file:x", "mlflow.tracking_uri is 'file:x'; leave it null"),
         ("mlflow.experiment", "x", "mlflow.experiment is 'x'; leave it null"),
         ("tables.audit_days", 0, "tables.audit_days is 0; give at least 1"),
@@ -416,11 +418,19 @@ def test_settings_are_frozen(tmp_path: Path) -> None:
 
 
 def test_public_json_masks_what_may_be_a_secret(tmp_path: Path) -> None:
-    """Tokens, keys and passwords in engine.extra are masked at any depth; numbers with "tokens" in the name are not."""
+    """Tokens, keys and passwords in engine.extra are masked at any depth; what merely sounds like one is not."""
     given = {
         "hf_token": "hf_abc",
         "max_num_scheduled_tokens": 512,
-        "additional_config": {"apiKey": "k1", "nested": [{"password": 12345}], "url": "https://u:pw@host/x"},
+        "additional_config": {
+            "apiKey": "k1",
+            "nested": [{"password": 12345}],
+            "url": "https://u:pw@host/x",
+            "hfTokenFile": "t1",
+            "tokens": ["t2"],
+            "tokenizer_mode": "slow",
+            "max_num_batched_tokens": "2k",
+        },
         "kv_transfer_config": {"secrets": ["s1"], "credentials": {"user": "me"}},
     }
     settings = loaded(tmp_path, content=with_value("engine.extra", given))
@@ -428,7 +438,15 @@ def test_public_json_masks_what_may_be_a_secret(tmp_path: Path) -> None:
     assert json.loads(public)["engine"]["extra"] == {
         "hf_token": "***",
         "max_num_scheduled_tokens": 512,
-        "additional_config": {"apiKey": "***", "nested": [{"password": "***"}], "url": "https://***@host/x"},
+        "additional_config": {
+            "apiKey": "***",
+            "nested": [{"password": "***"}],
+            "url": "https://***@host/x",
+            "hfTokenFile": "***",
+            "tokens": ["***"],
+            "tokenizer_mode": "slow",
+            "max_num_batched_tokens": "2k",
+        },
         "kv_transfer_config": {"secrets": ["***"], "credentials": "***"},
     }
     assert json.loads(public)["source"]["id"] == ["doc_id"]
@@ -460,6 +478,7 @@ def test_a_misplaced_secret_is_not_printed(tmp_path: Path) -> None:
         ("engine.revision", "abc"),
         ("engine.max_model_len", 4096),
         ("engine.extra", {"dtype": "float32"}),
+        ("engine.extra", {"additional_config": {"tokenizer_mode": "slow"}}),
         ("quality.min_confidence", 0.5),
         ("quality.min_label_mass", 0.5),
         ("quality.overflow", "head"),
@@ -481,7 +500,8 @@ def test_the_digest_changes_with_whatever_can_change_a_result(tmp_path: Path, ke
         ("engine.gpu_memory_utilization", 0.5),
         ("engine.tensor_parallel_size", 2),
         ("queue.shard_tokens", 1000),
-        ("cost.price_per_slot_hour", 2),
+        ("cost", {"price_per_slot_hour": 2, "budget": 10}),
+        ("quality.stop", {"after": 10, "quarantined": None, "one_label": 0.9}),
     ],
 )
 def test_the_digest_ignores_what_only_changes_speed_or_place(tmp_path: Path, key: str, value: object) -> None:

@@ -33,6 +33,10 @@ CONTENT_FAILURES: tuple[FailureCode, ...] = (
 )
 """Failures that belong to the text itself: the same text under another id fails the same way, so it is a copy."""
 
+PASSING_FAILURES: tuple[FailureCode, ...] = ("crashed", "timed_out", "rejected", "refused", "expired", "missing")
+"""Failures that may pass by themselves: a retry takes them without being asked by name. The others stay as long as the
+document and the settings do."""
+
 
 @dataclass(frozen=True)
 class Prediction:

@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -16,6 +16,7 @@ from lakelabel import __version__
 from lakelabel.errors import Interrupted, LakelabelError, RunFailed, SettingsError
 from lakelabel.settings import check_model, load
 from lakelabel.task import load_task
+from lakelabel_udfs.outcome import PASSING_FAILURES, FailureCode
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Label the rows of a Delta table."
@@ -25,12 +26,17 @@ Conf = Annotated[Path, typer.Option("--conf", help="Settings file (YAML).")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Override one setting: key=value. May be repeated.")]
 Limit = Annotated[int | None, typer.Option("--limit", help="Only the N documents of the lowest doc_hash.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the report as one JSON object, the last line of stdout.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Plan, print what would be done, write nothing.")]
 ModelChange = Annotated[
     bool, typer.Option("--allow-model-change", help="Let another model write under this prompt_version.")
 ]
 SourceChange = Annotated[
     bool, typer.Option("--allow-source-change", help="Let another source table write under this prompt_version.")
 ]
+
+_CODES = (
+    f"Failure codes with commas between; without it those that may pass by themselves: {', '.join(PASSING_FAILURES)}."
+)
 
 
 @app.callback()
@@ -49,7 +55,7 @@ def classify(
     conf: Conf,
     set_: Set = None,
     limit: Limit = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan, print what would be done, write nothing.")] = False,
+    dry_run: DryRun = False,
     allow_model_change: ModelChange = False,
     allow_source_change: SourceChange = False,
     as_json: Json = False,
@@ -71,6 +77,34 @@ def plan(
     _work(conf, set_ or [], (limit, allow_model_change, allow_source_change), as_json, plan_only=True)
 
 
+@app.command()
+def retry(
+    conf: Conf,
+    set_: Set = None,
+    code: Annotated[str | None, typer.Option("--code", help=_CODES)] = None,
+    limit: Annotated[int | None, typer.Option("--limit", help="Only the N of the lowest doc_hash.")] = None,
+    dry_run: DryRun = False,
+    allow_model_change: ModelChange = False,
+    allow_source_change: SourceChange = False,
+    as_json: Json = False,
+) -> None:
+    """Try quarantined documents once more, by the text that they have now."""
+    options = (limit, allow_model_change, allow_source_change)
+    _work(conf, set_ or [], options, as_json, dry_run=dry_run, codes=_asked(code))
+
+
+def _asked(code: str | None) -> tuple[str, ...]:
+    """The failure codes of a retry, sorted, so that their order makes no other run."""
+    if code is None:
+        return tuple(sorted(PASSING_FAILURES))
+    known = get_args(FailureCode)
+    asked = sorted({name.strip() for name in code.split(",")})
+    for name in asked:
+        if name not in known:
+            raise SettingsError("--code", name, f"give one or several of {', '.join(known)}, with commas between")
+    return tuple(asked)
+
+
 def _work(
     conf: Path,
     overrides: Sequence[str],
@@ -78,6 +112,7 @@ def _work(
     as_json: bool,
     dry_run: bool = False,
     plan_only: bool = False,
+    codes: tuple[str, ...] = (),
 ) -> None:
     settings = load(conf, overrides)
     task = load_task(settings.task)
@@ -97,7 +132,7 @@ def _work(
         with Terminal() as terminal, spark_errors("the run"):
             spark = open_session()
             interrupt.install()
-            job = open_job(spark, settings, task, Options(*options))
+            job = open_job(spark, settings, task, Options(*options, codes))
             if dry_run:
                 result: dict[str, Any] = dataclasses.asdict(preview(spark, job))
             else:

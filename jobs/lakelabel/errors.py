@@ -105,6 +105,12 @@ class PromptRefused(LakelabelError):
     exit_code = 2
 
 
+class RunUnfinished(LakelabelError):
+    """Another run must come to its end first, and nothing was touched; the text names it and says how."""
+
+    exit_code = 2
+
+
 class Stopped(LakelabelError):
     """Stopped on purpose, with everything accepted so far kept: a later start goes on."""
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakelabel.ledger import Run
-from lakelabel.plan import settled_facts
+from lakelabel.plan import model_facts
 from lakelabel.tables import Tables, in_list
+from lakelabel_udfs.outcome import CONTENT_FAILURES
 from lakelabel_udfs.schema import OUTCOMES, QUEUE
 
 if TYPE_CHECKING:
@@ -18,10 +19,12 @@ _JUDGEMENT = ("label", "confidence", "confidence_source", "margin", "label_mass"
 
 @dataclass(frozen=True)
 class Gate:
-    """What is good enough for ``labels``; None asks for nothing."""
+    """What is taken for an answer: what is good enough for ``labels`` (None asks for nothing), and which failures a
+    retry takes for one no more."""
 
     min_confidence: float | None = None
     min_label_mass: float | None = None
+    asked: tuple[str, ...] = ()
 
     def code(self) -> str:
         """SQL: the failure code that a judged row ends with, NULL for a label.
@@ -40,6 +43,16 @@ class Gate:
             "CASE WHEN failure_code IS NOT NULL AND failure_code <> 'low_confidence' THEN failure_code"
             f" WHEN {bad} THEN 'rejected'{weak} END"
         )
+
+    def settles(self) -> str:
+        """SQL: whether a model's own fact answers for every document that has its content.
+
+        Labels do, and failures of the content that no retry asks for. What was ``low_confidence`` and passes today's
+        gate does in any case: it is a label that nobody pays for.
+        """
+        codes = [code for code in CONTENT_FAILURES if code not in self.asked]
+        answers = ["failure_code IS NULL", f"(failure_code = 'low_confidence' AND ({self.code()}) IS NULL)"]
+        return " OR ".join(answers + ([f"failure_code IN ({in_list(codes)})"] if codes else []))
 
     def message(self) -> str:
         """SQL: the message that goes with ``code``, given the code as column ``code``."""
@@ -106,14 +119,19 @@ def condemned(rows: DataFrame, stamp: Stamp, code: str, message: str) -> DataFra
 
 
 def copied(spark: SparkSession, tables: Tables, stamp: Stamp, gate: Gate) -> DataFrame:
-    """Facts of the documents whose content another fact settles: one join, the newest such fact each, gated anew."""
+    """Facts of the documents whose content another fact settles: one join, the newest such fact each, gated anew.
+
+    What this run itself says of a content is such a fact whatever it says: a document that is refused or timed out is
+    no answer for later runs, and the only one that its copies in this run can have.
+    """
     run = stamp.run
     waiting = queued(spark, tables, run.run_id, "copy").select(
         "doc_id", "doc_hash", "content_hash", "prior_attempts", "first_failed_at"
     )
-    known = settled_facts(spark, tables, run.prompt_version, run.model_id, run.model_revision)
+    known = model_facts(spark, tables, run.prompt_version, run.model_id, run.model_revision)
     source = (
-        known.join(waiting.select("content_hash"), "content_hash", "left_semi")
+        known.where(f"{gate.settles()} OR run_id = {in_list([run.run_id])}")
+        .join(waiting.select("content_hash"), "content_hash", "left_semi")
         .selectExpr(
             "content_hash",
             *_JUDGEMENT,

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakelabel.canonical import canonical_json, sha256_hex
-from lakelabel.errors import PromptRefused, SettingsError
+from lakelabel.errors import PromptRefused, RunUnfinished, SettingsError
 from lakelabel.facts import Gate
 from lakelabel.ledger import Ledger, Run
 from lakelabel.model import ModelName, name_model
 from lakelabel.plan import Scope
 from lakelabel.settings import Settings, check_model, result_digest
 from lakelabel.source import Source, open_source
-from lakelabel.tables import Tables
+from lakelabel.tables import Tables, in_list
 from lakelabel.task import Task, definition, prompt_digest, prompt_version
+from lakelabel_udfs.schema import RUNS
 from lakelabel_udfs.specs import EngineSpec, LabelSpec, PromptSpec
 
 if TYPE_CHECKING:
@@ -27,11 +28,13 @@ TIER = "first"
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says beside the settings."""
+    """What the command line says beside the settings; ``retry`` are the failure codes that a retry takes up, none for
+    classify."""
 
     limit: int | None = None
     allow_model_change: bool = False
     allow_source_change: bool = False
+    retry: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,15 @@ class Job:
     def settings_digest(self) -> str:
         """Digest of everything that can change a result; an unfinished run with another one is not continued."""
         digest = result_digest(self.settings, self.task, self.options.limit, TIER)
-        return sha256_hex([digest, self.model.model_id, self.model.model_revision])
+        retry = [["retry", *self.options.retry]] if self.options.retry else []
+        return sha256_hex([digest, self.model.model_id, self.model.model_revision, *retry])
+
+    @property
+    def public_json(self) -> str:
+        """The settings as ``runs`` keeps them, canonical JSON without secrets. Beside them stands what bounds the scope:
+        ``limit`` and, of a retry, its codes as ``retry``; without both, a run is about its whole source."""
+        bounds = {"limit": self.options.limit, "retry": list(self.options.retry)}
+        return canonical_json({**self.settings.public(), **{name: bound for name, bound in bounds.items() if bound}})
 
     @property
     def scope(self) -> Scope:
@@ -78,12 +89,15 @@ class Job:
             self.model.model_id,
             self.model.model_revision,
             self.settings.engine.max_model_len,
+            self.gate.settles(),
+            self.options.retry,
         )
 
     @property
     def gate(self) -> Gate:
         """The quality gate of every fact of a model."""
-        return Gate(self.settings.quality.min_confidence, self.settings.quality.min_label_mass)
+        quality = self.settings.quality
+        return Gate(quality.min_confidence, quality.min_label_mass, self.options.retry)
 
     @property
     def engine_spec(self) -> EngineSpec:
@@ -105,6 +119,8 @@ def open_job(spark: SparkSession, settings: Settings, task: Task, options: Optio
     source = open_source(spark, settings.source, tables)
     tables.check(spark)
     job = Job(settings, task, options, tables, source, name_model(settings.engine), tables.exists(spark))
+    if options.retry:
+        check_ready_to_retry(spark, job)
     if job.have_tables:
         ledger = Ledger(spark, tables)
         writer = ledger.newest_writer(job.prompt_version)
@@ -115,6 +131,25 @@ def open_job(spark: SparkSession, settings: Settings, task: Task, options: Optio
     if settings.engine.kind == "vllm":
         _check_prompt(job)
     return job
+
+
+def check_ready_to_retry(spark: SparkSession, job: Job) -> None:
+    """Raise RunUnfinished where a run of classify has not ended: it will say itself what becomes of its documents, and a
+    retry would close it. Raises SettingsError where there are no tables."""
+    if not job.have_tables:
+        raise SettingsError("tables.root", job.tables.root, "it holds no tables; run classify first")
+    unfinished = (
+        job.tables.read(spark, RUNS)
+        .where(f"prompt_version = {in_list([job.prompt_version])} AND state = 'ready'")
+        .where("get_json_object(settings, '$.retry') IS NULL")
+        .select("run_id")
+        .orderBy("seq")
+        .collect()
+    )
+    if unfinished:
+        raise RunUnfinished(
+            f"run {unfinished[0]['run_id']} is unfinished; run classify first, which ends it, then retry"
+        )
 
 
 def engine_spec(settings: Settings, model: ModelName) -> EngineSpec:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from lakelabel.ledger import Run, accepted_facts
 from lakelabel.points import around
 from lakelabel.sections import Source as SourceSettings
-from lakelabel.source import Source, documents, token_estimate
+from lakelabel.source import Source, documents, lowest, token_estimate
 from lakelabel.tables import Tables, in_list
-from lakelabel_udfs.outcome import CONTENT_FAILURES
 from lakelabel_udfs.schema import LABELS, QUARANTINE, QUEUE
 
 if TYPE_CHECKING:
@@ -27,7 +26,11 @@ _FILE_BYTES = 256 * 2**20
 
 @dataclass(frozen=True)
 class Scope:
-    """What a plan is about: a pinned source, the prompt and model it is for, and how much of it."""
+    """What a plan is about: a pinned source, the prompt and model it is for, how much of it, and which facts of the
+    model settle their content (SQL).
+
+    A retry is about the open rows of ``quarantine`` with the codes ``asked``, and its limit counts these.
+    """
 
     source: Source
     settings: SourceSettings
@@ -36,13 +39,17 @@ class Scope:
     model_id: str
     model_revision: str | None
     max_model_len: int
+    settles: str
+    asked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Documents of a plan, as in the report, and what the shards are cut by."""
+    """Documents of a plan, as in the report, and what the shards are cut by; ``gone`` are those of a retry that the
+    source has no more."""
 
     source: int = 0
+    gone: int = 0
     already_labeled: int = 0
     already_quarantined: int = 0
     by_rule: int = 0
@@ -75,7 +82,7 @@ def planned(spark: SparkSession, tables: Tables, scope: Scope, have_tables: bool
     """
     from pyspark import StorageLevel
 
-    found = documents(spark, scope.source, scope.settings, scope.limit)
+    found = _asked(spark, tables, scope) if scope.asked else documents(spark, scope.source, scope.settings, scope.limit)
     compared = (_compare(spark, tables, scope, found) if have_tables else _nothing_known(found)).persist(
         StorageLevel.DISK_ONLY
     )
@@ -99,8 +106,24 @@ def write_queue(tables: Tables, run: Run, plan: Plan) -> None:
         tables.append(rows.sortWithinPartitions("kind", "doc_hash"), QUEUE, run.metadata)
 
 
+def _asked(spark: SparkSession, tables: Tables, scope: Scope) -> DataFrame:
+    """The documents of a retry: each asked row beside what the source has of it, which is NULL where it is gone."""
+    rows = tables.read(spark, QUARANTINE).where(
+        f"prompt_version = {in_list([scope.prompt_version])} AND status = 'open'"
+        f" AND failure_code IN ({in_list(scope.asked)})"
+    )
+    asked = rows.select("doc_hash", "doc_id")
+    if scope.limit is not None:
+        asked = lowest(asked, scope.limit)
+    found = documents(spark, scope.source, scope.settings, None, asked)
+    return asked.join(found, ["doc_hash", "doc_id"], "left")
+
+
 def _compare(spark: SparkSession, tables: Tables, scope: Scope, found: DataFrame) -> DataFrame:
-    """Each document beside what the states say of it: already settled where they have the same content or a newer fact."""
+    """Each document beside what the states say of it: already settled where they have the same content or a newer fact.
+
+    To have failed with the same content settles a document too, but not for a retry, which is about just these.
+    """
     version = f"prompt_version = {in_list([scope.prompt_version])}"
     newer = f"(source_table_id = {in_list([scope.source.table_id])} AND source_version > {scope.source.version})"
     columns = ("doc_hash", "doc_id", "content_hash AS {0}_content", f"{newer} AS {{0}}_newer")
@@ -111,9 +134,11 @@ def _compare(spark: SparkSession, tables: Tables, scope: Scope, found: DataFrame
         *(column.format("failure") for column in columns), "status", "attempts AS prior_attempts", "first_failed_at"
     )
     joined = found.join(labels, ["doc_hash", "doc_id"], "left").join(quarantine, ["doc_hash", "doc_id"], "left")
+    failed = "failure_newer" if scope.asked else "(failure_content = content_hash OR failure_newer)"
     already = (
-        "CASE WHEN label_content = content_hash OR label_newer THEN 'labeled'"
-        " WHEN status = 'open' AND (failure_content = content_hash OR failure_newer) THEN 'quarantined' END"
+        "CASE WHEN content_hash IS NULL THEN 'gone'"
+        " WHEN label_content = content_hash OR label_newer THEN 'labeled'"
+        f" WHEN status = 'open' AND {failed} THEN 'quarantined' END"
     )
     others = [column for column in found.columns if column != "text"]
     return joined.selectExpr("*", f"{already} AS already").selectExpr(
@@ -166,27 +191,21 @@ def _common(text: str, tokens: str) -> list[str]:
 
 
 def _settled(spark: SparkSession, tables: Tables, scope: Scope) -> DataFrame:
-    return settled_facts(spark, tables, scope.prompt_version, scope.model_id, scope.model_revision).selectExpr(
-        "content_hash AS first_of"
-    )
+    known = model_facts(spark, tables, scope.prompt_version, scope.model_id, scope.model_revision)
+    return known.where(scope.settles).selectExpr("content_hash AS first_of")
 
 
-def settled_facts(
+def model_facts(
     spark: SparkSession, tables: Tables, prompt_version: str, model_id: str, model_revision: str | None
 ) -> DataFrame:
-    """Accepted facts that settle their content for every document that has it: a model's own word, label or failure of
-    the content. They are facts and never state rows, so a label that was replaced still answers for its text."""
+    """Accepted facts that are a model's own word, and no copy: what may settle a content for every document that has it.
+    They are facts and never state rows, so a label that was replaced still answers for its text."""
     from pyspark.sql.functions import col, lit
 
-    codes = in_list(CONTENT_FAILURES)
-    return (
-        accepted_facts(spark, tables, prompt_version)
-        .where(
-            (col("model_id") == lit(model_id))
-            & col("model_revision").eqNullSafe(lit(model_revision))
-            & col("copied_from").isNull()
-        )
-        .where(f"failure_code IS NULL OR failure_code IN ({codes})")
+    return accepted_facts(spark, tables, prompt_version).where(
+        (col("model_id") == lit(model_id))
+        & col("model_revision").eqNullSafe(lit(model_revision))
+        & col("copied_from").isNull()
     )
 
 
@@ -199,11 +218,13 @@ def _min_struct(*columns: str) -> Column:
 def _count(compared: DataFrame, pending: DataFrame) -> Counts:
     from pyspark.sql.functions import expr
 
+    there = "content_hash IS NOT NULL"
     scope = (
         compared.groupBy(expr("CAST(shiftright(doc_hash, 56) AS INT) AS bucket"))
         .agg(
-            expr("count(*) AS documents"),
-            expr("sum(CAST(xxhash64(doc_id, content_hash) AS DECIMAL(38, 0))) AS hash"),
+            expr(f"count_if({there}) AS documents"),
+            expr("count_if(already = 'gone') AS gone"),
+            expr(f"sum(CAST(xxhash64(doc_id, content_hash) AS DECIMAL(38, 0))) FILTER (WHERE {there}) AS hash"),
             expr("count_if(already = 'labeled') AS labeled"),
             expr("count_if(already = 'quarantined') AS quarantined"),
         )
@@ -226,6 +247,7 @@ def _count(compared: DataFrame, pending: DataFrame) -> Counts:
     infer = kinds.get("infer")
     return Counts(
         source=sum(row["documents"] for row in scope),
+        gone=sum(row["gone"] for row in scope),
         already_labeled=sum(row["labeled"] for row in scope),
         already_quarantined=sum(row["quarantined"] for row in scope),
         by_rule=kinds["rule"]["n"] if "rule" in kinds else 0,
@@ -233,6 +255,6 @@ def _count(compared: DataFrame, pending: DataFrame) -> Counts:
         copies=kinds["copy"]["n"] if "copy" in kinds else 0,
         tokens=infer["tokens"] if infer else 0,
         text_bytes=(infer["bytes"] or 0) if infer else 0,
-        fingerprint=[(row["bucket"], row["documents"], int(row["hash"])) for row in scope],
+        fingerprint=[(row["bucket"], row["documents"], int(row["hash"])) for row in scope if row["documents"]],
         buckets=[(row["bucket"], row["n"], row["tokens"]) for row in buckets],
     )

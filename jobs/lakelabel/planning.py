@@ -48,7 +48,7 @@ def preview(spark: SparkSession, job: Job) -> Preview:
     return Preview(
         job.prompt_version,
         job.source.version,
-        _documents(counts),
+        _documents(job, counts),
         counts.tokens,
         len(cut(counts, _shard_tokens(job, counts, rate, slots(spark)))),
         hours,
@@ -73,7 +73,7 @@ def plan_run(work: Work) -> Run:
         model_revision=job.model.model_revision,
         documents={},
     )
-    settings = job.settings.public_json()
+    settings = job.public_json
     with (
         work.cancellable(),
         spark_errors("the plan (see source.where and the source's columns)"),
@@ -81,7 +81,7 @@ def plan_run(work: Work) -> Run:
         planned(work.spark, work.tables, job.scope, have_tables=True) as plan,
     ):
         counts = plan.counts
-        documents = _documents(counts)
+        documents = _documents(job, counts)
         found = {"documents": sql_map(documents, "L"), "fingerprint": _fingerprint(counts)}
         if counts.pending:
             work.ledger.add_run(run, settings)
@@ -93,6 +93,8 @@ def plan_run(work: Work) -> Run:
         f"planned {run.run_id}: {counts.source} documents in version {run.source_version}, {counts.pending} pending: "
         f"{counts.infer} to infer (about {counts.tokens} tokens), {counts.copies} copies, {counts.by_rule} by rule"
     )
+    if counts.gone:
+        work.reporter.say(f"{counts.gone} quarantined documents are gone from the source; their rows stay as they are")
     return replace(run, state="ready", documents=documents)
 
 
@@ -112,9 +114,9 @@ def _write(work: Work, run: Run, plan: Plan) -> None:
     work.ledger.add_shards(run, cut(counts, _shard_tokens(work.job, counts, rate, work.slots)))
 
 
-def _documents(counts: Counts) -> dict[str, int]:
+def _documents(job: Job, counts: Counts) -> dict[str, int]:
     names = ("source", "already_labeled", "already_quarantined", "pending", "by_rule", "infer", "copies")
-    return {name: getattr(counts, name) for name in names}
+    return {name: getattr(counts, name) for name in (*names, *(["gone"] if job.options.retry else []))}
 
 
 def _fingerprint(counts: Counts) -> str:

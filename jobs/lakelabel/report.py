@@ -79,13 +79,16 @@ class Tally:
 
 
 def tally(spark: SparkSession, tables: Tables, run: Run, shards: Sequence[Shard]) -> Tally:
-    """Count one run: its scope as planned, its accepted shards, and what their facts say."""
+    """Count one run: its scope as planned (of a retry also the documents that were ``gone``), its accepted shards, and
+    what their facts say."""
     documents: Counter[str] = Counter({name: run.documents.get(name, 0) for name in DOCUMENTS})
     tokens: Counter[str] = Counter(dict.fromkeys(TOKENS, 0))
     codes: Counter[str] = Counter()
     labels: Counter[str] = Counter()
     for name, kind in (("by_rule", "rule"), ("inferred", "infer"), ("copied", "copy")):
         documents[name] = settled(shards, kind)
+    if "gone" in run.documents:
+        documents["gone"] = run.documents["gone"]
     documents["remaining"] = documents["pending"] - sum(documents[name] for name in ("by_rule", "inferred", "copied"))
     for row in _answers(spark, tables, run) if shards else ():
         code, label = row["failure_code"], row["label"]
@@ -104,7 +107,7 @@ def report(runs: Sequence[Run], counted: Tally, clock: Clock, price: float | Non
         run_id=runs[-1].run_id,
         prompt_version=runs[-1].prompt_version,
         source_version=runs[-1].source_version,
-        documents={name: counted.documents[name] for name in DOCUMENTS},
+        documents=dict(counted.documents),
         tokens={name: counted.tokens[name] for name in TOKENS},
         seconds={name: round(getattr(clock, name), 3) for name in SECONDS},
         engine={

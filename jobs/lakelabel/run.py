@@ -9,7 +9,7 @@ from lakelabel.canonical import canonical_json
 from lakelabel.delta import retried
 from lakelabel.errors import Interrupted, SettingsError
 from lakelabel.interrupt import Interrupt
-from lakelabel.job import Job
+from lakelabel.job import Job, check_ready_to_retry
 from lakelabel.lease import Lease
 from lakelabel.ledger import Run
 from lakelabel.planning import plan_run
@@ -32,6 +32,7 @@ def classify(
 ) -> Report:
     """Label what is pending, and bring an unfinished run to its end first. With ``plan_only`` stop once a plan is ready.
 
+    A retry (``job.options.retry``) is the same road over the quarantined documents that it is about.
     Raises Interrupted where ``interrupt`` was asked for, Stopped and its kinds (exit 3), RunFailed.
     """
     interrupt = interrupt or Interrupt()
@@ -57,6 +58,9 @@ def classify(
 def _go_on(work: Work, plan_only: bool) -> Iterator[tuple[Run, Tally]]:
     """Every run that this start works on: an unfinished one first, then a new one unless the first is of the newest source."""
     job, newest = work.job, None
+    if job.options.retry:
+        # Checked before the lease as well, when nothing had been touched; another start may have begun in between.
+        check_ready_to_retry(work.spark, job)
     for other in work.ledger.unfinished_elsewhere(job.task.name, job.prompt_version):
         work.reporter.say(f"run {other} of this task is unfinished; start it with its own settings to end it")
     for run in work.ledger.runs(job.prompt_version):
@@ -72,7 +76,7 @@ def _go_on(work: Work, plan_only: bool) -> Iterator[tuple[Run, Tally]]:
             work.reporter.say(f"run {run.run_id} goes on")
             newest = run
             yield run, _settle(work, run, plan_only)
-    if newest is None or (not plan_only and _has_moved_on(job, newest)):
+    if newest is None or (not plan_only and not job.options.retry and _has_moved_on(job, newest)):
         run = plan_run(work)
         yield run, _settle(work, run, plan_only)
 

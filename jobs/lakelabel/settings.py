@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from lakelabel.canonical import canonical_json, masked, sha256_hex
+from lakelabel.canonical import masked, sha256_hex
 from lakelabel.checking import validated
 from lakelabel.errors import SettingsError
 from lakelabel.reading import parse_yaml, read_mapping
@@ -32,9 +32,9 @@ class Settings(Section):
     cost: Cost = Field(default_factory=Cost)
     mlflow: Mlflow = Field(default_factory=Mlflow)
 
-    def public_json(self) -> str:
-        """Return all settings as canonical JSON, for the `runs` table, with what may be a secret masked."""
-        return canonical_json(masked(self.model_dump(mode="json")))
+    def public(self) -> dict[str, Any]:
+        """Return all settings as JSON values, for the `runs` table, with what may be a secret masked."""
+        return {name: masked(value, name) for name, value in self.model_dump(mode="json").items()}
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Settings:

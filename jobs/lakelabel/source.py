@@ -68,8 +68,11 @@ def open_source(spark: SparkSession, settings: SourceSettings, tables: Tables) -
     return source
 
 
-def documents(spark: SparkSession, source: Source, settings: SourceSettings, limit: int | None) -> DataFrame:
-    """The documents in scope, one row a doc_id, with the rule that decides a document without a model.
+def documents(
+    spark: SparkSession, source: Source, settings: SourceSettings, limit: int | None, only: DataFrame | None = None
+) -> DataFrame:
+    """The documents in scope, one row a doc_id, with the rule that decides a document without a model; with ``only``
+    (doc_hash, doc_id) no others than these.
 
     Columns: doc_id, doc_hash, content_hash (of a duplicate_doc_id: of its texts), text, failure_code, failure_message.
     """
@@ -92,6 +95,8 @@ def documents(spark: SparkSession, source: Source, settings: SourceSettings, lim
         )
         .selectExpr("xxhash64(doc_id) AS doc_hash", "*")
     )
+    if only is not None:
+        rows = rows.join(only, ["doc_hash", "doc_id"], "left_semi")
     found = rows.groupBy("doc_hash", "doc_id").agg(
         F.expr("min(content_hash) AS low_hash"),
         F.expr("max(content_hash) AS high_hash"),
@@ -111,7 +116,7 @@ def documents(spark: SparkSession, source: Source, settings: SourceSettings, lim
         f" WHEN {several} THEN 'several rows have this id and different texts; none was guessed'"
         " WHEN blank THEN 'the text has nothing to read' END AS failure_message",
     )
-    return decided if limit is None else _lowest(decided, limit)
+    return decided if limit is None else lowest(decided, limit)
 
 
 def token_estimate() -> str:
@@ -133,8 +138,8 @@ def _id_sql(columns: tuple[str, ...]) -> tuple[str, str]:
     return f"to_json(array({', '.join(casts)}))", is_there
 
 
-def _lowest(documents: DataFrame, limit: int) -> DataFrame:
-    """The documents of the lowest doc_hash; the key of the last one is found first, so that no text goes through a sort."""
+def lowest(documents: DataFrame, limit: int) -> DataFrame:
+    """The documents of the lowest doc_hash, at most ``limit``; the key of the last one is found first, so that no text goes through a sort."""
     from pyspark.sql.functions import col, lit
 
     keys = documents.select("doc_hash", "doc_id").orderBy("doc_hash", "doc_id")

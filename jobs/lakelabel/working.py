@@ -16,7 +16,7 @@ from lakelabel.label import Attempt
 from lakelabel.labelling import Labelling
 from lakelabel.ledger import Run, accepted_facts
 from lakelabel.points import around
-from lakelabel.report import DOCUMENTS, Tally, tally
+from lakelabel.report import Tally, tally
 from lakelabel.sanity import Sanity
 from lakelabel.settling import adopt, settle
 from lakelabel.shards import Shard
@@ -173,11 +173,10 @@ def _verified(work: Work, run: Run) -> list[Shard]:
 
 def _record(work: Work, run: Run, counted: Tally, spending: Spending, spent: Measured) -> None:
     """Finish the run's row: counts of the whole run; seconds and rate of what this start did; cost of every start."""
-    documents = {name: counted.documents[name] for name in DOCUMENTS}
     work.ledger.move_run(
         *(run.run_id, "ready", "finished"),
         {
-            "documents": sql_map(documents, "L"),
+            "documents": sql_map(dict(counted.documents), "L"),
             "tokens": sql_map(dict(counted.tokens), "L"),
             "seconds": sql_map(spent.seconds, "D"),
             "tokens_per_second": f"{spent.uncached / spent.engine!r}D" if spent.engine and spent.uncached else "NULL",

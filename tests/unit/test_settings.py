@@ -434,7 +434,7 @@ def test_public_json_masks_what_may_be_a_secret(tmp_path: Path) -> None:
         "kv_transfer_config": {"secrets": ["s1"], "credentials": {"user": "me"}},
     }
     settings = loaded(tmp_path, content=with_value("engine.extra", given))
-    public = settings.public_json()
+    public = json.dumps(settings.public())
     assert json.loads(public)["engine"]["extra"] == {
         "hf_token": "***",
         "max_num_scheduled_tokens": 512,

@@ -122,7 +122,8 @@ def test_a_run_that_began_to_close_is_closed_whatever_comes_next(road: Road, mon
     seconds = road.sql(
         "SELECT sum(seconds) AS s FROM {shards} WHERE kind = 'infer' AND run_id = '" + row["run_id"] + "'"
     )
-    assert row["cost"] == pytest.approx(seconds[0]["s"] or 0.0)
+    # The engine is held for the loop around the jobs too, and for nothing else.
+    assert seconds[0]["s"] < row["cost"] < row["seconds"]["total"]
 
 
 def test_a_source_that_moved_on_is_planned_once_more(road: Road, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,7 +178,7 @@ class Labelling:
 
     def _failed(self, job: _Job, error: BaseException) -> None:
         death = death_of(error)
-        what = "a probe" if job == _PROBE else f"shard {', '.join(str(shard.shard_id) for shard in job)}"
+        what = "a probe" if job == _PROBE else f"shard {', '.join(shard.name for shard in job)}"
         if death is None:
             with spark_errors(f"{what} of run {self._run.run_id}"):
                 raise error
@@ -206,16 +206,16 @@ class Labelling:
         code: Code = "timed_out" if death.kind == "timed_out" else "crashed"
         step = self._verdicts.died(shard, death.executor, code, self._labelled())
         self._work.reporter.say(
-            f"shard {shard.shard_id} ({shard.documents} documents): {death.reason} on {death.where}"
+            f"shard {shard.name} ({shard.documents} documents): {death.reason} on {death.where}"
             + (", so it is split" if step == "split" else "")
         )
         if step == "split":
-            with spark_errors(f"the split of shard {shard.shard_id}"):
+            with spark_errors(f"the split of shard {shard.name}"):
                 parts = split(self._work, self._run, shard)
             # The parts first: what labels next to a death tells whose fault it was.
             self._pending.extendleft(reversed(parts))
             return
-        with spark_errors(f"counting the try of shard {shard.shard_id}"):
+        with spark_errors(f"counting the try of shard {shard.name}"):
             self._work.ledger.fail(self._run, shard)
         counted = replace(shard, tries=shard.tries + 1)
         if step == "again":
@@ -225,8 +225,10 @@ class Labelling:
 
     def _condemn(self) -> None:
         for key, code in self._verdicts.proven(self._suspects).items():
-            with spark_errors(f"the verdict on shard {key}"):
-                self._done.append(self._labeller.condemn(self._suspects.pop(key), code))
+            suspect = self._suspects.pop(key)
+            with spark_errors(f"the verdict on shard {suspect.name}"):
+                self._done.append(self._labeller.condemn(suspect, code))
+            self._work.reporter.advance(suspect.documents)
 
     # Commits.
 
@@ -245,10 +247,10 @@ class Labelling:
 
     def _forget_settled(self, shards: list[Shard]) -> None:
         """Another driver may have accepted what this one has still before it, where no lease keeps them apart."""
-        pending = {shard.shard_id for shard in shards if shard.state == "pending"}
-        waiting = [shard for shard in self._pending if shard.shard_id in pending]
-        if len(waiting) < len(self._pending):
-            self._pending = deque(waiting)
+        # What is not among them was split off since they were read.
+        settled = {shard.shard_id for shard in shards if shard.state != "pending"}
+        if settled:
+            self._pending = deque(shard for shard in self._pending if shard.shard_id not in settled)
 
     def _drain(self) -> None:
         """Let a commit that is under way end, and take in what the cancelled jobs still brought."""

@@ -66,6 +66,15 @@ class Shard:
     seconds: float | None = None
     tries: int = 0
 
+    @property
+    def name(self) -> str:
+        """The id for people: ``12`` as planned, ``12.3.7`` the seventh part of its third."""
+        parts = [self.shard_id & ((1 << _PLANNED_BITS) - 1)]
+        for level in range(_LEVELS):
+            part = self.shard_id >> (_PLANNED_BITS + _LEVEL_BITS * level) & MOST_PARTS
+            parts += [part] if part else []
+        return ".".join(map(str, parts))
+
 
 @dataclass(frozen=True)
 class Complete:

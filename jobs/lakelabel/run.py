@@ -35,7 +35,7 @@ def classify(
     A retry (``job.options.retry``) is the same road over the quarantined documents that it is about.
     Raises Interrupted where ``interrupt`` was asked for, Stopped and its kinds (exit 3), RunFailed.
     """
-    interrupt = interrupt or Interrupt()
+    interrupt = Interrupt() if interrupt is None else interrupt
     job.tables.create(spark)
     _register_prompt(spark, job)
     seconds = job.settings.queue.lease_seconds

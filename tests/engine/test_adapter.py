@@ -14,7 +14,7 @@ from benchmarks.tiny_model import single_token_words
 from lakelabel_udfs import classify
 from lakelabel_udfs.classify import classify_batches
 from lakelabel_udfs.engines.protocol import BadSettings, EngineDied
-from lakelabel_udfs.engines.vllm import LoadedVllm, VllmEngine, _Limits
+from lakelabel_udfs.engines.vllm import LoadedVllm, VllmEngine, _cache_tokens, _Limits
 from lakelabel_udfs.outcome import Failure, Prediction
 from lakelabel_udfs.prompt import Prompt
 from lakelabel_udfs.specs import EngineSpec
@@ -180,6 +180,8 @@ def test_follow_up_passes_are_asked_for_where_labels_begin_alike(vllm_engine: Sc
         ({"extra": '{"max_num_sequences": 4}'}, r"engine\.extra\.max_num_sequences: vLLM .* does not know it"),
         ({"max_model_len": 1_000_000}, r"vLLM .* refuses these settings: .*max_model_len"),
         ({"model": None}, r"engine\.model is missing"),
+        # Its cache holds 96 tokens, and a document may have more: it would wait in vLLM for ever.
+        ({"extra": '{"num_gpu_blocks_override": 4}', "max_model_len": 128}, r"vLLM .* KV cache"),
     ],
 )
 def test_bad_settings_are_told_before_anything_is_loaded(
@@ -190,6 +192,45 @@ def test_bad_settings_are_told_before_anything_is_loaded(
 
     with pytest.raises(BadSettings, match=f"(?s){message}"):
         LoadedVllm(replace(spec, **changes))
+
+
+def test_a_cache_holds_one_block_less_than_it_has() -> None:
+    """What vLLM says of models that keep several caches comes before blocks times their size."""
+    assert _cache_tokens(SimpleNamespace(num_gpu_blocks=5, block_size=32)) == 128
+    assert _cache_tokens(SimpleNamespace(num_gpu_blocks=5, block_size=32, kv_cache_size_tokens=None)) == 128
+    assert _cache_tokens(SimpleNamespace(num_gpu_blocks=5, block_size=32, kv_cache_size_tokens=80)) == 48
+
+
+def test_a_document_that_the_cache_cannot_hold_is_too_long(
+    bind: Bind, spec: EngineSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It never reaches vLLM, which would let it wait for ever; one that just fits is labelled."""
+    prompt = prompt_of(("invoice", "other"))
+    bind(prompt)
+    loaded = classify._loaded.engine
+    assert isinstance(loaded, LoadedVllm)
+    monkeypatch.setattr("lakelabel_udfs.engines.vllm._cache_tokens", lambda cache: 256)
+    engine = loaded.bind(prompt)
+    own = engine.prompt.max_model_len - engine.prompt.budget
+    texts = [" a" * (256 - own), " a" * (256 - own + 1)]
+    fits, too_long = (
+        outcome for _, outcome in sorted(label_stream(engine, iter(enumerate(texts))), key=lambda o: o[0])
+    )
+    assert isinstance(fits, Prediction)
+    assert isinstance(too_long, Failure)
+    assert too_long.code == "too_long"
+
+
+def test_processes_that_could_outlive_the_worker_are_refused(spec: EngineSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where vLLM cannot find the plugin an engine is kept to one process: a core and its workers would be orphans."""
+    from dataclasses import replace
+
+    monkeypatch.setattr("lakelabel_udfs.engines.vllm.guarded", lambda: False)
+    with pytest.raises(BadSettings, match="outlive a worker"):
+        LoadedVllm(replace(spec, tensor_parallel_size=2))
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
+    with pytest.raises(BadSettings, match="outlive a worker"):
+        LoadedVllm(spec)
 
 
 def test_one_load_serves_every_task_of_a_worker(bind: Bind, spec: EngineSpec) -> None:

@@ -40,7 +40,7 @@ class Prompt:
     """A prompt bound to a tokenizer. ``head`` + a document + ``tail`` are the ids of one request.
 
     ``tail`` ends with the answer prefix and with what all labels begin with; ``trie`` goes on from there. ``budget``
-    is how many tokens a document may have: ``max_model_len`` less head, tail, the longest path of the trie, and the
+    is how many tokens a document may have: ``max_model_len``, the context, less head, tail, the longest path of the trie, and the
     one token that the engine writes.
     """
 
@@ -120,7 +120,7 @@ class Prompt:
             return Failure(
                 "too_long",
                 f"the document has {some}{len(ids)} tokens, and {self.budget} fit "
-                f"(engine.max_model_len {self.max_model_len} less {self.max_model_len - self.budget} for the prompt)",
+                f"(a context of {self.max_model_len} less {self.max_model_len - self.budget} for the prompt)",
             )
         if self.overflow == "head":
             return ids[: self.budget]

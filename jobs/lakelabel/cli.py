@@ -141,7 +141,7 @@ def _work(
         raise Interrupted("interrupted; start again to go on") from None
     except RunFailed as error:
         # A plan that was cancelled by a signal fails in Spark's words.
-        if interrupt and not isinstance(error, Interrupted):
+        if interrupt.asked and not isinstance(error, Interrupted):
             raise Interrupted("interrupted; start again to go on") from None
         raise
     print(json.dumps(result) if as_json else _readable(result), flush=True)

@@ -1,11 +1,15 @@
-"""Ctrl-C and SIGTERM: the first asks a run to end in good order, the second ends it at once."""
+"""Ctrl-C and SIGTERM: the first asks a run to end in good order, the second ends it as an error would, the third at once."""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable
+from queue import SimpleQueue
 from types import FrameType
+
+_STDERR = 2
 
 
 class Interrupt:
@@ -14,15 +18,20 @@ class Interrupt:
 
     def __init__(self) -> None:
         self._asked = threading.Event()
+        self._signals = 0
+        self._first: SimpleQueue[None] = SimpleQueue()
         self.on_stop: Callable[[], None] = lambda: None
 
     def install(self) -> None:
         """Take SIGINT and SIGTERM over. PySpark's own handler cancels jobs from within the call, and fails in a trace."""
         if threading.current_thread() is threading.main_thread():
+            threading.Thread(target=self._listen, name="lakelabel-stop", daemon=True).start()
             signal.signal(signal.SIGINT, self._signalled)
             signal.signal(signal.SIGTERM, self._signalled)
 
-    def __bool__(self) -> bool:
+    @property
+    def asked(self) -> bool:
+        """Whether the process was asked to stop."""
         return self._asked.is_set()
 
     def wait(self, seconds: float) -> bool:
@@ -31,11 +40,21 @@ class Interrupt:
 
     def ask(self) -> None:
         """Ask for the end, as the first signal does."""
-        if not self._asked.is_set():
-            self._asked.set()
-            threading.Thread(target=self.on_stop, name="lakelabel-stop", daemon=True).start()
+        self._asked.set()
+        self.on_stop()
+
+    def _listen(self) -> None:
+        self._first.get()
+        self.ask()
 
     def _signalled(self, _number: int, _frame: FrameType | None) -> None:
-        if self._asked.is_set():
+        self._signals += 1
+        if self._signals == 1:
+            # Of all that wakes another thread, this alone may be called while the same call is under way further down.
+            self._first.put(None)
+        elif self._signals == 2:
             raise KeyboardInterrupt
-        self.ask()
+        else:
+            # A thread that hangs in the JVM would be waited for when the interpreter ends.
+            os.write(_STDERR, b"error: ended at once; start again to go on\n")
+            os._exit(1)

@@ -101,7 +101,7 @@ class Labelling:
 
     def _reason_to_stop(self) -> Stopped | Interrupted | None:
         self._work.lease.check()
-        if self._work.interrupt:
+        if self._work.interrupt.asked:
             return Interrupted("interrupted")
         complaint = self._sanity.complaint()
         if complaint is not None:
@@ -154,7 +154,7 @@ class Labelling:
                 self._verdicts.probed(self._labelled())
             elif error is None:
                 self._take(future.result())
-            elif not (self._work.interrupt or self._spending.is_used_up()):
+            elif not (self._work.interrupt.asked or self._spending.is_used_up()):
                 self._work.lease.check()
                 self._failed(job, error)
         self._condemn()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakelabel.canonical import canonical_json
 from lakelabel.delta import retried
-from lakelabel.errors import Interrupted, SettingsError
+from lakelabel.errors import Interrupted, RunFailed, SettingsError
 from lakelabel.interrupt import Interrupt
 from lakelabel.job import Job, check_ready_to_retry
 from lakelabel.lease import Lease
@@ -47,8 +47,16 @@ def classify(
     with Lease.take(spark, job.tables, job.prompt_version, seconds, reporter.say, pause) as lease:
         work = Work(spark, job, lease, reporter, Telemetry(spark), interrupt, slots(spark))
         interrupt.on_stop = lease.on_lost = work.cancel_labels
-        with work.timed("total"):
-            runs, tallies = zip(*_go_on(work, plan_only), strict=True)
+        if interrupt.asked:
+            # It came before there was anything to cancel.
+            raise Interrupted("interrupted; start again")
+        try:
+            with work.timed("total"):
+                runs, tallies = zip(*_go_on(work, plan_only), strict=True)
+        except RunFailed:
+            # With the lease goes what is in flight, and a plan that is cancelled fails in Spark's words.
+            lease.check()
+            raise
     counted: Tally = tallies[0]
     for another in tallies[1:]:
         counted += another

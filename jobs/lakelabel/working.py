@@ -140,7 +140,7 @@ def _answers(work: Work, run: Run) -> Counter[tuple[str | None, str | None]]:
 
 def _append(work: Work, run: Run, shard: Shard) -> Attempt:
     """Append the facts of a shard that needs no engine: those of rules, and copies."""
-    if work.interrupt:
+    if work.interrupt.asked:
         raise Interrupted("interrupted; start again to go on")
     began = time.monotonic()
     stamp = Stamp(run, shard.shard_id, str(uuid.uuid4()))

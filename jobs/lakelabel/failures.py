@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from lakelabel_udfs.watchdog import HANG
-
 from lakelabel.errors import RunFailed, escaped
+from lakelabel_udfs.watchdog import HANG
 
 _OURS = re.compile(
     r"lakelabel_udfs\.engines\.protocol\.(?:BadPrompt|BadSettings|EngineDied|EngineLoadFailed): (.*(?:\n(?![ \t]*(?:at |File |Traceback|During )).+)*)"

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _GRACE_SECONDS = 300
 """Clocks of two machines are not compared more finely than this."""
 
+_LAST_BEAT_SECONDS = 30.0
+"""A beat that takes longer is stuck, and no reason to wait for ever."""
+
 _POOL = "lakelabel-beat"
 
 
@@ -32,7 +35,8 @@ def _nothing_held() -> tuple[str | None, float | None]:
 
 
 class Lease:
-    """A taken lease. Use as a context manager: it beats on a thread of its own and is given back at the end.
+    """A taken lease. Use as a context manager: it beats on a thread of its own and is given back at the end, unless it was
+    lost or something of this driver may still be writing.
 
     ``holding`` says for which run engines are held and for how many slot-seconds so far; beats carry it, so that what a
     run has cost survives its driver. ``on_lost`` is called once, on the beat's thread, when the lease is lost.
@@ -119,8 +123,9 @@ class Lease:
 
         self._ended.set()
         # A beat that came after it would say that the lease is still held.
-        self._beating.join()
-        if self._lost is not None or isinstance(error, Fenced):
+        self._beating.join(_LAST_BEAT_SECONDS)
+        # Ended by force, a commit may still be under way: only a takeover fences it.
+        if self._lost is not None or self._beating.is_alive() or isinstance(error, (Fenced, KeyboardInterrupt)):
             return
         try:
             self._append("released")

@@ -53,7 +53,7 @@ class Committer:
                 tuple(shard.attempt for shard in batch if shard.attempt is not None),
                 tuple((shard.lo, shard.hi) for shard in batch),
             )
-            with spark_errors(f"commit of shards {batch[0].shard_id} to {batch[-1].shard_id} of run {run.run_id}"):
+            with spark_errors(f"commit of shards {batch[0].name} to {batch[-1].name} of run {run.run_id}"):
                 answers += self._merge(facts)
                 self.ledger.mark_committed(run, batch)
         return answers

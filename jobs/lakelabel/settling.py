@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from lakelabel.commit import SHARDS_AT_ONCE
 from lakelabel.errors import RunFailed
 from lakelabel.facts import queued
 from lakelabel.label import Attempt
 from lakelabel.ledger import Run
-from lakelabel.shards import MOST_PARTS, Shard, part_id
+from lakelabel.shards import MOST_PARTS, Shard, parts_of
 from lakelabel.tables import in_range
 from lakelabel.verdict import ways
 from lakelabel.work import Work
@@ -29,11 +28,11 @@ def settle(work: Work, run: Run, done: Sequence[Attempt]) -> list[Shard]:
     of its shard was."""
     seconds = {attempt.attempt: attempt.seconds for attempt in done}
     shards = adopt(work, run, [attempt.shard for attempt in done], seconds)
-    pending = {shard.shard_id for shard in shards if shard.state == "pending"}
-    short = sorted(pending & {attempt.shard.shard_id for attempt in done})
+    written = {attempt.shard.shard_id for attempt in done}
+    short = [shard.name for shard in shards if shard.state == "pending" and shard.shard_id in written]
     if short:
         raise RunFailed(
-            f"shards {short[:10]} of run {run.run_id} wrote fewer or other rows than they have documents; "
+            f"shards {', '.join(short[:10])} of run {run.run_id} wrote fewer or other rows than they have documents; "
             "start again to resume"
         )
     return shards
@@ -54,20 +53,10 @@ def split(work: Work, run: Run, shard: Shard) -> list[Shard]:
         .orderBy("part")
         .collect()
     )
-    ends = [row["lo"] - 1 for row in rows[1:]] + [shard.hi]
-    parts = [
-        Shard(
-            part_id(shard.shard_id, index),
-            shard.kind,
-            shard.lo if index == 0 else row["lo"],
-            end,
-            row["documents"],
-            row["tokens"],
-        )
-        for index, (row, end) in enumerate(zip(rows, ends, strict=True))
-    ]
-    if sum(part.documents for part in parts) != shard.documents:
-        raise RunFailed(f"the queue does not hold the {shard.documents} documents of shard {shard.shard_id}")
-    work.ledger.split(run, replace(shard), parts)
+    try:
+        parts = parts_of(shard, [(row["lo"], row["documents"], row["tokens"]) for row in rows])
+    except ValueError as error:
+        raise RunFailed(f"the queue of run {run.run_id} is not what was planned: {error}") from error
+    work.ledger.split(run, shard, parts)
     ids = {part.shard_id for part in parts}
     return [found for found in work.ledger.shards(run.run_id) if found.shard_id in ids]

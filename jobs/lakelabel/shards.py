@@ -86,15 +86,28 @@ class Complete:
     tokens: tuple[int | None, ...]
 
 
-def counting(shards: Iterable[Shard]) -> list[Shard]:
-    """Those that count: planned ones, and parts of a shard that is split."""
-    by_id = {shard.shard_id: shard for shard in shards}
-    parents = {shard: parent_id(shard) for shard in by_id}
+def parts_of(shard: Shard, pieces: Sequence[tuple[int, int, int]]) -> list[Shard]:
+    """The parts of a shard, which together are its range. ``pieces``: of each its lowest doc_hash, documents and tokens, in
+    the order of the hashes. Raises ValueError where they are not the shard's documents, or no part of it can be split."""
+    if sum(documents for _, documents, _ in pieces) != shard.documents:
+        raise ValueError(f"the parts of shard {shard.name} do not hold its {shard.documents} documents")
+    starts = [shard.lo, *(lo for lo, _, _ in pieces[1:])]
+    ends = [*(lo - 1 for lo in starts[1:]), shard.hi]
     return [
-        by_id[shard]
-        for shard, parent in sorted(parents.items())
-        if parent is None or (parent in by_id and by_id[parent].state == "split")
+        Shard(part_id(shard.shard_id, index), shard.kind, lo, hi, documents, tokens)
+        for index, (lo, hi, (_, documents, tokens)) in enumerate(zip(starts, ends, pieces, strict=True))
     ]
+
+
+def counting(shards: Iterable[Shard]) -> list[Shard]:
+    """Those that count, by id: planned ones, and parts of one that counts and is split."""
+    counted: dict[int, Shard] = {}
+    # The id of a part is greater than that of its parent.
+    for shard in sorted(shards, key=lambda shard: shard.shard_id):
+        parent = parent_id(shard.shard_id)
+        if parent is None or (parent in counted and counted[parent].state == "split"):
+            counted[shard.shard_id] = shard
+    return list(counted.values())
 
 
 class Shards:

@@ -30,7 +30,6 @@ _TICK = 0.5
 _SECONDS_A_COMMIT = 2.0
 """Appends to one table come no closer together than this, however many engines work."""
 
-_LOADS = 2
 _Job = tuple[Shard, ...]
 _PROBE: _Job = ()
 
@@ -38,17 +37,16 @@ _PROBE: _Job = ()
 class Labelling:
     """The state of one run's loop. ``run`` ends with every infer shard accepted, or with the reason why not."""
 
-    def __init__(self, work: Work, run: Run, committer: Committer, spending: Spending, sanity: Sanity) -> None:
-        job = work.job
+    def __init__(
+        self, work: Work, run: Run, labeller: Labeller, committer: Committer, spending: Spending, sanity: Sanity
+    ) -> None:
         self._work = work
         self._run = run
+        self._labeller = labeller
         self._committer = committer
         self._spending = spending
         self._sanity = sanity
-        self._labeller = Labeller(
-            *(work.spark, work.tables, job.engine_spec, job.prompt_spec, job.gate, work.telemetry), run=run
-        )
-        self._verdicts = Verdicts()
+        self._verdicts = Verdicts(work.slots)
         self._pending: deque[Shard] = deque()
         self._alone: set[int] = set()
         self._suspects: dict[int, Shard] = {}
@@ -56,7 +54,6 @@ class Labelling:
         self._done: list[Attempt] = []
         self._commit: Future[tuple[list[Shard], Answers]] | None = None
         self._committed_at = time.monotonic()
-        self._loads: dict[str, int] = {}
 
     def run(self, shards: list[Shard]) -> None:
         """Label these shards. Raises Interrupted, Stopped or Fenced in good order, RunFailed where the run cannot go on."""
@@ -70,7 +67,7 @@ class Labelling:
         ):
             reason = None
             while self._pending or self._jobs or self._suspects:
-                reason = reason or self._reason_to_stop()
+                reason = self._reason_to_stop() or reason
                 if isinstance(reason, Interrupted):
                     break
                 if self._spending.is_used_up():
@@ -96,8 +93,13 @@ class Labelling:
         try:
             yield
         finally:
-            if self._jobs:
-                self._work.cancel_labels()
+            self._cancel()
+
+    def _cancel(self) -> None:
+        """End every job that is in flight. One that Spark has not begun yet cannot be cancelled, so it is told again."""
+        while not all(future.done() for future in self._jobs):
+            self._work.cancel_labels()
+            wait(self._jobs, timeout=_TICK)
 
     def _reason_to_stop(self) -> Stopped | Interrupted | None:
         self._work.lease.check()
@@ -132,9 +134,9 @@ class Labelling:
     def _next(self, free: int) -> list[Shard]:
         """The shards of the next job: one, until so many engines work that their commits would come too close."""
         first = self._pending.popleft()
-        if first.shard_id in self._alone or free == 1:
+        seconds = self._spending.expected(first.tokens)
+        if first.shard_id in self._alone or free == 1 or not seconds:
             return [first]
-        seconds = max(0.1, self._spending.expected(first.tokens))
         wanted = min(free, math.ceil(self._work.slots * _SECONDS_A_COMMIT / seconds))
         shards = [first]
         while len(shards) < wanted and self._pending and self._pending[0].shard_id not in self._alone:
@@ -154,7 +156,10 @@ class Labelling:
                 self._verdicts.probed(self._labelled())
             elif error is None:
                 self._take(future.result())
-            elif not (self._work.interrupt.asked or self._spending.is_used_up()):
+            elif self._work.interrupt.asked or self._spending.is_used_up():
+                # It was cancelled, and what it was about is left.
+                self._pending.extendleft(reversed(job))
+            else:
                 self._work.lease.check()
                 self._failed(job, error)
         self._condemn()
@@ -165,10 +170,11 @@ class Labelling:
 
     def _take(self, attempts: list[Attempt]) -> None:
         self._done += attempts
-        self._loads.clear()
         self._verdicts.look(self._labelled())
-        seconds = max(attempt.seconds for attempt in attempts)
-        self._spending.took(sum(attempt.shard.tokens for attempt in attempts), seconds)
+        # Each held a slot for as long as their job took.
+        self._spending.took(
+            sum(attempt.shard.tokens for attempt in attempts), sum(attempt.seconds for attempt in attempts)
+        )
         self._work.reporter.advance(sum(attempt.shard.documents for attempt in attempts))
 
     def _labelled(self) -> Mapping[str, float]:
@@ -197,8 +203,7 @@ class Labelling:
             self._died(job[0], death)
 
     def _load_failed(self, job: _Job, death: Death) -> None:
-        self._loads[death.executor] = self._loads.get(death.executor, 0) + 1
-        if self._loads[death.executor] >= _LOADS:
+        if self._verdicts.load_failed(death.executor, self._labelled()):
             raise RunFailed(f"the engine cannot be loaded on {death.where}: {death.reason}; mend it, and start again")
         self._pending.extendleft(reversed(job))
 
@@ -243,7 +248,7 @@ class Labelling:
     def _settle_and_commit(self, done: list[Attempt]) -> tuple[list[Shard], Answers]:
         with self._work.timed("commit"):
             shards = settle(self._work, self._run, done)
-            return self._work.ledger.shards(self._run.run_id), self._committer.commit(self._run, shards)
+            return shards, self._committer.commit(self._run, shards)
 
     def _forget_settled(self, shards: list[Shard]) -> None:
         """Another driver may have accepted what this one has still before it, where no lease keeps them apart."""
@@ -254,8 +259,7 @@ class Labelling:
 
     def _drain(self) -> None:
         """Let a commit that is under way end, and take in what the cancelled jobs still brought."""
-        self._work.cancel_labels()
-        wait(list(self._jobs))
+        self._cancel()
         self._collect()
         if self._commit is not None:
             wait([self._commit])

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+_LAST = 8
 
 
 @dataclass
@@ -20,7 +23,7 @@ class Spending:
     _held: float = 0.0
     _since: float | None = None
     _slots: int = 0
-    _rates: list[float] = field(default_factory=list)
+    _rates: deque[float] = field(default_factory=lambda: deque(maxlen=_LAST))
 
     @contextmanager
     def holding(self, slots: int) -> Iterator[None]:
@@ -43,12 +46,12 @@ class Spending:
         return None if self.price is None else self.price * (self.before + self.held) / 3600
 
     def took(self, tokens: int, seconds: float) -> None:
-        """A job of so many (estimated) tokens took so long: what the next one is expected to cost."""
+        """Work of so many (estimated) tokens took so many slot-seconds: what the next is expected to cost."""
         self._rates.append(seconds / max(1, tokens))
 
     def expected(self, tokens: int) -> float:
         """Seconds that a slot is expected to need for so many tokens, by the slowest of the last jobs; 0 before any."""
-        return max(self._rates[-8:], default=0.0) * tokens
+        return max(self._rates, default=0.0) * tokens
 
     def allows(self, tokens: int) -> bool:
         """Whether work of so many tokens more, those in flight among them, is expected to stay within the budget."""

@@ -22,6 +22,7 @@ _LEAF = 48
 
 _DEATHS_ALONE = 2
 _IN_A_ROW = 3
+_LOADS = 2
 _PROBES = 5
 
 
@@ -43,11 +44,14 @@ class _Suspect:
 
 @dataclass
 class Verdicts:
-    """What is known of slots and suspects. ``labelled`` in calls: documents that each slot has labelled so far."""
+    """What is known of slots and suspects. ``slots``: how many there are. ``labelled`` in calls: documents that each slot
+    has labelled so far."""
 
+    slots: int = 1
     _in_a_row: dict[str, int] = field(default_factory=dict)
     _seen: dict[str, float] = field(default_factory=dict)
     _suspects: dict[int, _Suspect] = field(default_factory=dict)
+    _loads: dict[str, int] = field(default_factory=dict)
     _probes: int = 0
 
     def died(self, shard: Shard, slot: str, code: Code, labelled: Mapping[str, float]) -> Step:
@@ -60,6 +64,13 @@ class Verdicts:
         suspect.code = code
         suspect.slots.add(slot)
         return "wait" if shard.tries + 1 >= _DEATHS_ALONE else "again"
+
+    def load_failed(self, slot: str, labelled: Mapping[str, float]) -> bool:
+        """An engine did not load on this slot; whether the slot is at fault: it has failed before and labelled nothing
+        since."""
+        self.look(labelled)
+        self._loads[slot] = self._loads.get(slot, 0) + 1
+        return self._loads[slot] >= _LOADS
 
     def look(self, labelled: Mapping[str, float]) -> None:
         """Take note of what the slots have labelled since the last look: who labels is in order."""
@@ -80,16 +91,18 @@ class Verdicts:
         return bool(doubted) or any(times >= _IN_A_ROW for times in self._in_a_row.values())
 
     def probed(self, labelled: Mapping[str, float]) -> None:
-        """A probe went well, somewhere. A slot that several of them did not reach is no longer there to be blamed."""
+        """A probe went well, somewhere: Spark gives it to any slot that is free. A slot that many of them did not reach is
+        no longer there to be blamed."""
         self.look(labelled)
         self._probes += 1
-        if self._probes >= _PROBES:
+        if self._probes >= _PROBES * self.slots:
             for slot in list(self._in_a_row):
                 self._proved(slot)
             self._probes = 0
 
     def _proved(self, slot: str) -> None:
         self._in_a_row.pop(slot, None)
+        self._loads.pop(slot, None)
         for suspect in self._suspects.values():
             suspect.slots.discard(slot)
         if not self._in_a_row:

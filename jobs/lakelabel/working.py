@@ -12,7 +12,7 @@ from lakelabel import facts
 from lakelabel.commit import Committer
 from lakelabel.errors import Interrupted, RunFailed
 from lakelabel.facts import Stamp
-from lakelabel.label import Attempt
+from lakelabel.label import Attempt, Labeller
 from lakelabel.labelling import Labelling
 from lakelabel.ledger import Run, accepted_facts
 from lakelabel.points import around
@@ -58,10 +58,12 @@ def finish_run(work: Work, run: Run) -> Tally:
     before = Measured.now(work)
     shards = work.ledger.shards(run.run_id)
     is_resumed = run.seq != work.lease.epoch
-    if is_resumed and _pending(shards):
-        # What a former start appended and had no time to accept is adopted: it has been paid for.
+    if is_resumed:
         with work.timed("commit"):
-            shards = adopt(work, run, _pending(shards), {})
+            # What a former start appended and had no time to accept is adopted: it has been paid for. It is committed
+            # before the loop begins, which then tells of what it commits itself.
+            committer.commit(run, adopt(work, run, _pending(shards), {}))
+            shards = work.ledger.shards(run.run_id)
     spending = _spending(work, run)
     rules = [_append(work, run, shard) for shard in _pending(shards, "rule")]
     while labelled := _pending(shards, "infer"):
@@ -104,7 +106,9 @@ def _label(
     work.reporter.say(f"labelling {documents} documents in {len(shards)} shards; the first one loads the engine")
     work.reporter.begin(documents)
     sanity = Sanity(work.job.settings.quality.stop, _answers(work, run) if is_resumed else Counter())
-    loop = Labelling(work, run, committer, spending, sanity)
+    job = work.job
+    labeller = Labeller(work.spark, work.tables, job.engine_spec, job.prompt_spec, job.gate, work.telemetry, run)
+    loop = Labelling(work, run, labeller, committer, spending, sanity)
     try:
         with work.timed("label"):
             loop.run(shards)
@@ -158,9 +162,9 @@ def _append(work: Work, run: Run, shard: Shard) -> Attempt:
 def _verified(work: Work, run: Run) -> list[Shard]:
     """The shards of a run, once all are committed and every document of theirs stands in one of the states."""
     shards = work.ledger.shards(run.run_id)
-    left = [shard.shard_id for shard in shards if shard.state not in ("committed", "split")]
+    left = [shard.name for shard in shards if shard.state not in ("committed", "split")]
     if left:
-        raise RunFailed(f"shards {left[:10]} of run {run.run_id} are not committed; start again to resume")
+        raise RunFailed(f"shards {', '.join(left[:10])} of run {run.run_id} are not committed; start again to resume")
     where = f"prompt_version = {in_list([run.prompt_version])} AND run_id = {in_list([run.run_id])}"
     labels = work.tables.read(work.spark, LABELS).where(where).select("doc_id")
     failures = work.tables.read(work.spark, QUARANTINE).where(f"{where} AND status = 'open'").select("doc_id")

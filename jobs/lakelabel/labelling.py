@@ -109,7 +109,8 @@ class Labelling:
         if complaint is not None:
             return Stopped(f"run {self._run.run_id} has gone wrong: {complaint}")
         tokens = sum(shard.tokens for job in self._jobs.values() for shard in job)
-        following = self._pending[0].tokens if self._pending else 0
+        # Asked only when the next shard could begin: until then more of what is in flight is behind it.
+        following = self._pending[0].tokens if self._pending and self._running() < self._work.slots else 0
         if self._spending.is_used_up() or (following and not self._spending.allows(tokens + following)):
             return Stopped(
                 f"cost.budget of {self._spending.budget:g} is used up but for what the next shard needs: run "
@@ -121,7 +122,7 @@ class Labelling:
 
     def _launch(self, labellers: ThreadPoolExecutor) -> None:
         """Fill the slots: a permit for each task, and no more tasks than slots."""
-        running = sum(max(1, len(job)) for job in self._jobs.values())
+        running = self._running()
         idle = not self._pending and not self._jobs
         if _PROBE not in self._jobs.values() and running < self._work.slots and self._verdicts.wants_probe(idle):
             self._jobs[labellers.submit(self._probe)] = _PROBE
@@ -130,6 +131,10 @@ class Labelling:
             shards = self._next(self._work.slots - running)
             self._jobs[labellers.submit(self._labeller.label, shards)] = tuple(shards)
             running += len(shards)
+
+    def _running(self) -> int:
+        """Label tasks in flight; a probe is one."""
+        return sum(max(1, len(job)) for job in self._jobs.values())
 
     def _next(self, free: int) -> list[Shard]:
         """The shards of the next job: one, until so many engines work that their commits would come too close."""

@@ -12,12 +12,17 @@ from lakelabel.errors import RunFailed, escaped
 from lakelabel_udfs.watchdog import HANG
 
 _OURS = re.compile(
-    r"lakelabel_udfs\.engines\.protocol\.(?:BadPrompt|BadSettings|EngineDied|EngineLoadFailed): (.*(?:\n(?![ \t]*(?:at |File |Traceback|During )).+)*)"
+    r"^lakelabel_udfs\.engines\.protocol\.(?:BadPrompt|BadSettings|EngineDied|EngineLoadFailed): (.*(?:\n(?![ \t]*(?:at |File |Traceback|During )).+)*)",
+    re.MULTILINE,
 )
 _RAISED = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|Died|Exit))\b", re.MULTILINE)
 _FRAME = re.compile(r'File "[^"]*/([^"/]+)", line (\d+), in (\w+)')
 _LOST = re.compile(r"\(TID \d+\) \((\S+) executor ([^)\s]+)\)")
-_SETTINGS = re.compile(r"lakelabel_udfs\.engines\.protocol\.Bad(?:Prompt|Settings): ")
+_SLOT = re.compile(r" \[(\S+) executor ([^\]]+?)(?: gpu [\d,]+)?\]$", re.MULTILINE)
+"""How the text of what a worker raised itself ends: Spark does not say where that was."""
+
+_SETTINGS = re.compile(r"^lakelabel_udfs\.engines\.protocol\.Bad(?:Prompt|Settings): ", re.MULTILINE)
+_LOAD = re.compile(r"^lakelabel_udfs\.engines\.protocol\.EngineLoadFailed: ", re.MULTILINE)
 _WORKER_GONE = ("Python worker exited unexpectedly", "ExecutorLostFailure")
 
 
@@ -45,19 +50,16 @@ def death_of(error: BaseException) -> Death | None:
     if not isinstance(error, (Py4JJavaError, PySparkException)):
         return None
     text = str(error)
-    # The exception of a worker's own comes without the text of the job around it, which says where it was.
-    origin = getattr(error, "_origin", None)
-    whole = text if origin is None else f"{text}\n{origin.toString()}"
-    gone = any(words in whole for words in _WORKER_GONE)
+    gone = any(words in text for words in _WORKER_GONE)
     if _SETTINGS.search(text) or not (gone or isinstance(error, PythonException)):
         return None
-    host, executor = (_LOST.findall(whole) or [("", "driver")])[-1]
-    if "EngineLoadFailed: " in text:
+    host, executor = (_LOST.findall(text) or _SLOT.findall(text) or [("", "driver")])[-1]
+    if _LOAD.search(text):
         return Death("load", executor, host, _reason(text))
-    if gone and HANG.search(whole):
+    if gone and HANG.search(text):
         return Death("timed_out", executor, host, "its engine did not return from a step")
     if gone:
-        lost = "the executor was lost" if "ExecutorLostFailure" in whole else "the Python worker died"
+        lost = "the executor was lost" if "ExecutorLostFailure" in text else "the Python worker died"
         return Death("crashed", executor, host, lost)
     return Death("crashed", executor, host, _reason(text))
 
@@ -82,7 +84,7 @@ def spark_errors(what: str) -> Iterator[None]:
 def _reason(text: str, condition: str | None = None) -> str:
     ours = _OURS.findall(text)
     if ours:
-        return escaped(ours[-1])[:500]
+        return escaped(_SLOT.sub("", ours[-1]))[:500]
     # A foreign exception's message may quote its input; its type and the place do not.
     raised, frames = _RAISED.findall(text), _FRAME.findall(text)
     what = raised[-1] if raised else "the job"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import re
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -122,7 +124,7 @@ def test_a_failure_has_null_and_never_nan() -> None:
 
 def test_a_queue_without_a_text_fails_the_task() -> None:
     """Taken for an empty text it would become a failure of the content, and be copied for ever."""
-    with pytest.raises(TypeError, match=r"NoneType where the text"):
+    with pytest.raises(EngineDied, match=r"^TypeError at classify\.py:\d+ in _text \["):
         labelled([frame(["fine", None])])
 
 
@@ -198,11 +200,28 @@ def test_a_dead_engine_fails_the_task_and_is_never_used_again(loads: Path, monke
     sums = Sums()
     with monkeypatch.context() as patch:
         patch.setattr(fake.FakeEngine, "step", die)
-        with pytest.raises(EngineDied, match="CUDA error"):
+        with pytest.raises(EngineDied) as died:
             list(classify_batches(SPEC, PROMPT, sums)(iter([frame(["a"])])))
+    assert str(died.value) == f"CUDA error [{slot()}]"
     assert len(sums.terms) == 1
     assert len(labelled([frame(["a"])])) == 1
     assert len(loads.read_text().splitlines()) == 2
+
+
+def test_a_foreign_error_is_told_without_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may quote a document, and so may those of its causes; its type, its place and the slot do not."""
+
+    def choke(self: fake.FakeEngine, texts: Sequence[str]) -> list[Any]:
+        try:
+            raise KeyError(texts[0])
+        except KeyError as error:
+            raise UnicodeError(f"cannot read {texts[0]}") from error
+
+    monkeypatch.setattr(fake.FakeEngine, "prepare", choke)
+    with pytest.raises(EngineDied) as died:
+        list(classify_batches(SPEC, PROMPT)(iter([frame(["SECRET"])])))
+    assert re.fullmatch(rf"UnicodeError at test_classify\.py:\d+ in choke \[{re.escape(slot())}\]", str(died.value))
+    assert "SECRET'" not in "".join(traceback.format_exception(died.value))
 
 
 def test_a_load_that_fails_is_told_from_a_document_that_kills(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,12 @@ module is imported in the worker: a function that travels by value would bring a
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from datetime import datetime, timezone
 from itertools import chain, islice
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lakelabel_udfs.engines.protocol import BadSettings, Engine, EngineDied, EngineLoadFailed, LoadedEngine
@@ -73,8 +75,8 @@ def classify_batches(
 ) -> Callable[[Iterator[pd.DataFrame]], Iterator[pd.DataFrame]]:
     """Return the function for ``mapInPandas``: reads ``schema.INPUT_COLUMNS``, yields ``schema.OUTPUT_SCHEMA``.
 
-    One row out for each row in, in any order. In the task it raises EngineDied, BadSettings and BadPrompt, and
-    loads the engine at the first row: a partition without rows costs nothing.
+    One row out for each row in, in any order. In the task it raises EngineDied, whose text ends in the slot's name,
+    BadSettings and BadPrompt, and nothing else. It loads the engine at the first row: a partition without rows costs nothing.
     """
 
     def run(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -156,14 +158,26 @@ def label_batches(
                 sums["uncached_tokens"] += sum(told.prompt_tokens - told.cached_tokens for _, told in labelled)
                 sums["engine_seconds"] = steps.seconds
                 yield _frame(labelled, name)
-    except EngineDied:
+    except BadSettings:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a tokenizer or an engine raises, it is raised anew
         with suppress(Exception):  # whatever closing a dead engine raises, its death is what the task must tell
             _loaded.close()
-        raise
+        # Spark prints causes too; those of a load are no document's, and somebody must mend it.
+        raise _told(error) from (error.__cause__ if isinstance(error, EngineLoadFailed) else None)
     finally:
         sums["task_seconds"] = time.monotonic() - started
         if telemetry is not None:
             telemetry.add({**sums, f"slot {slot()}": sums["documents"]})
+
+
+def _told(error: Exception) -> EngineDied:
+    """The error in words of ours, followed by the slot: Spark does not say where an exception of a worker's came from, and
+    a foreign message may quote a document, so that no more is told of it than its type and place."""
+    if isinstance(error, EngineDied):
+        return type(error)(f"{error} [{slot()}]")
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    return EngineDied(f"{type(error).__name__} at {PurePath(at.filename).name}:{at.lineno} in {at.name} [{slot()}]")
 
 
 def _rows(batches: Iterator[pd.DataFrame]) -> Iterator[tuple[_Passed, str]]:

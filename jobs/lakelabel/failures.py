@@ -15,8 +15,9 @@ _OURS = re.compile(
     r"^lakelabel_udfs\.engines\.protocol\.(?:BadPrompt|BadSettings|EngineDied|EngineLoadFailed): (.*(?:\n(?![ \t]*(?:at |File |Traceback|During )).+)*)",
     re.MULTILINE,
 )
-_RAISED = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|Died|Exit))\b", re.MULTILINE)
-_FRAME = re.compile(r'File "[^"]*/([^"/]+)", line (\d+), in (\w+)')
+# Bounded, and of no characters that could break a line: the text around them may quote whatever a document pretends.
+_RAISED = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w{0,60}(?:Error|Exception|Died|Exit))\b", re.MULTILINE)
+_FRAME = re.compile(r'^ *File "[^"\n]*/([\w.-]{1,60})", line (\d{1,9}), in (\w{1,60})', re.MULTILINE)
 _LOST = re.compile(r"\(TID \d+\) \((\S+) executor ([^)\s]+)\)")
 _SLOT = re.compile(r" \[(\S+) executor ([^\]]+?)(?: gpu [\d,]+)?\]$", re.MULTILINE)
 """How the text of what a worker raised itself ends: Spark does not say where that was."""

@@ -85,6 +85,9 @@ class Labelling:
                 self._commit_if_due(committing)
             if reason is not None:
                 self._drain()
+            if isinstance(reason, Stopped) and not (self._pending or self._suspects):
+                # It came with the last job, and there is nothing left to stop.
+                reason = None
         self._settle_the_rest(reason)
 
     @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lakelabel.failures import _reason
 
 TRACE = """An exception was thrown from the Python worker:
@@ -22,3 +24,22 @@ def test_a_foreign_exception_gives_its_type_and_place_and_not_its_message() -> N
     """A message may quote a document, and a document must not reach a log."""
     told = _reason(TRACE.format(last="ValueError: cannot read 'SECRET TEXT'"))
     assert told == "ValueError at window.py:40 in label_stream"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "SECRET",
+        'File "/x/SECRET", line 1, in y',
+        "lakelabel_udfs.engines.protocol.EngineDied: SECRET",
+        '\\n  File "/x/SECRET\x1b[2J", line 1, in y',
+    ],
+)
+def test_a_message_that_quotes_a_document_shows_nothing_of_it(value: str) -> None:
+    """Neither its words nor what it pretends to be."""
+    told = _reason(TRACE.format(last=f"ValueError: cannot read '{value}'"))
+    assert told == "ValueError at window.py:40 in label_stream"
+    assert (
+        _reason(f"[CAST_INVALID_INPUT] The value '{value}' cannot be cast", "CAST_INVALID_INPUT")
+        == "CAST_INVALID_INPUT"
+    )

@@ -478,6 +478,22 @@ def test_a_shard_that_takes_longer_than_expected_is_cancelled_at_the_budget() ->
     assert cluster.ledger.states() == {"committed": 20, "pending": 80}
 
 
+def test_a_budget_that_is_used_up_by_the_last_shard_stops_nothing() -> None:
+    """What is left of the run needs no engine."""
+    cluster, clock = Cluster(planned(3, 10)), Clock()
+    spending = Spending(price=3600.0, budget=3.5, clock=clock)
+
+    def during(nth: int) -> None:
+        clock.now += 1.0
+        if nth == 3:
+            assert cluster._cancelled.wait(20)
+
+    cluster.during = during
+    label(cluster, spending)
+    assert cluster.ledger.states().total() == 30
+    assert "pending" not in cluster.ledger.states()
+
+
 def test_a_budget_that_earlier_starts_used_up_begins_nothing() -> None:
     """The cost of a run is that of all its starts."""
     cluster = Cluster(planned(3, 10))

@@ -12,20 +12,19 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from lakelabel import __version__
+from lakelabel import __version__, audit
+from lakelabel.arguments import Conf, Json, Set
 from lakelabel.errors import Interrupted, LakelabelError, RunFailed, SettingsError
 from lakelabel.settings import check_model, load
-from lakelabel.task import load_task
+from lakelabel.task import load_task, prompt_version
 from lakelabel_udfs.outcome import PASSING_FAILURES, FailureCode
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Label the rows of a Delta table."
 )
+app.add_typer(audit.app, name="audit")
 
-Conf = Annotated[Path, typer.Option("--conf", help="Settings file (YAML).")]
-Set = Annotated[list[str] | None, typer.Option("--set", help="Override one setting: key=value. May be repeated.")]
 Limit = Annotated[int | None, typer.Option("--limit", help="Only the N documents of the lowest doc_hash.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the report as one JSON object, the last line of stdout.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Plan, print what would be done, write nothing.")]
 ModelChange = Annotated[
     bool, typer.Option("--allow-model-change", help="Let another model write under this prompt_version.")
@@ -103,6 +102,33 @@ def _asked(code: str | None) -> tuple[str, ...]:
         if name not in known:
             raise SettingsError("--code", name, f"give one or several of {', '.join(known)}, with commas between")
     return tuple(asked)
+
+
+@app.command()
+def status(
+    conf: Conf,
+    set_: Set = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every prompt_version of the tables; no task is read.")] = False,
+    as_json: Json = False,
+) -> None:
+    """How far the runs are and who works on them; reads alone, also while another process runs or after it died."""
+    settings = load(conf, set_ or [])
+    asked = None if all_ else prompt_version(load_task(settings.task), settings.source.text, settings.quality.overflow)
+
+    from lakelabel.session import reading
+    from lakelabel.status import prompt_versions
+    from lakelabel.status import status as ask
+    from lakelabel.tables import Tables
+
+    tables = Tables(settings.tables.root)
+    with reading() as spark:
+        tables.check_there(spark)
+        versions = prompt_versions(spark, tables) if asked is None else [asked]
+        found = [ask(spark, tables, version, settings.queue.lease_seconds) for version in versions]
+    if as_json:
+        print(json.dumps({"prompt_versions": [one.as_dict() for one in found]}), flush=True)
+    else:
+        print("\n".join(map(str, found)) or "the tables have no run", flush=True)
 
 
 def _work(

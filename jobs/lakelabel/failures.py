@@ -66,7 +66,7 @@ def death_of(error: BaseException) -> Death | None:
 
 
 @contextmanager
-def spark_errors(what: str) -> Iterator[None]:
+def spark_errors(what: str, remedy: str = "start again to resume") -> Iterator[None]:
     """Turn a failure of Spark within the block into RunFailed, with a reason that names no text of a document.
 
     A JVM that died is a ConnectionError, or a Py4JError if it died while it was asked.
@@ -79,7 +79,7 @@ def spark_errors(what: str) -> Iterator[None]:
     except (PySparkException, Py4JError, ConnectionError) as error:
         condition = error.getCondition() if isinstance(error, PySparkException) else None
         reason = _reason(str(error), condition)
-        raise RunFailed(f"{what} failed: {reason}; start again to resume") from error
+        raise RunFailed(f"{what} failed: {reason}; {remedy}") from error
 
 
 def _reason(text: str, condition: str | None = None) -> str:

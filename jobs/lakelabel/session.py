@@ -7,9 +7,14 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import stamina
+
+from lakelabel.errors import RunFailed
+from lakelabel.failures import spark_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,3 +103,13 @@ def open_session() -> SparkSession:
         # Failed tasks print whole Java stack traces, whose values can be a document's.
         spark.sparkContext.setLogLevel("OFF")
     return spark
+
+
+@contextmanager
+def reading() -> Iterator[SparkSession]:
+    """The session for a command that writes nothing. Raises RunFailed where Spark fails within the block."""
+    try:
+        with spark_errors("reading the tables", "see whether they are all there"):
+            yield open_session()
+    except KeyboardInterrupt:
+        raise RunFailed("interrupted; nothing was changed") from None

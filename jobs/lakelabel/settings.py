@@ -43,15 +43,25 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Settings:
     A relative `task` is relative to the file's folder; every other path is left as written. One SettingsError carries
     all mistakes of the file.
     """
-    given = read_mapping(path, "--conf")
-    for override in overrides:
-        _override(given, override)
+    given = _given(path, overrides)
     for name, field in Settings.model_fields.items():
         # A section that is empty or absent is its defaults, and a required key is then missed by its own name.
         if isinstance(field.annotation, type) and issubclass(field.annotation, Section) and given.get(name) is None:
             given[name] = {}
     settings = validated(Settings, given)
     return settings.model_copy(update={"task": path.absolute().parent / settings.task})
+
+
+def load_tables(path: Path, overrides: Sequence[str] = ()) -> Tables:
+    """Return the section `tables` alone, for commands that read what is there whatever the rest of the file says."""
+    return validated(Tables, _given(path, overrides).get("tables") or {}, prefix="tables")
+
+
+def _given(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
+    given = read_mapping(path, "--conf")
+    for override in overrides:
+        _override(given, override)
+    return given
 
 
 def _override(given: dict[str, Any], override: str) -> None:

@@ -106,19 +106,32 @@ class Tables:
     def check(self, spark: SparkSession) -> None:
         """Refuse tables that this version cannot write, and a root where none can be made. Touches nothing."""
         for table in TABLES:
-            properties = self._properties(spark, table)
-            if properties is None:
-                continue
-            found = properties.get(FORMAT_PROPERTY)
-            if found is None or not found.isdigit() or int(found) > FORMAT:
-                raise SettingsError(
-                    "tables.root",
-                    self.root,
-                    f"its table {table.name} has {FORMAT_PROPERTY} {found or 'not set'} and this version writes {FORMAT}; "
-                    "upgrade lakelabel, or give another root",
-                )
+            self._has_our_format(spark, table)
         if is_path(self.root) and not _SCHEME.match(self.root):
             _check_writable(self.root)
+
+    def check_there(self, spark: SparkSession) -> None:
+        """Refuse a root whose tables cannot be read: where one is missing, or is of a newer version. Touches nothing."""
+        for table in TABLES:
+            if not self._has_our_format(spark, table):
+                raise SettingsError(
+                    "tables.root", self.root, f"it has no table {table.name}; give a root that a run has written to"
+                )
+
+    def _has_our_format(self, spark: SparkSession, table: Table) -> bool:
+        """False where there is no such table; raises SettingsError where it is of a newer version."""
+        properties = self._properties(spark, table)
+        if properties is None:
+            return False
+        found = properties.get(FORMAT_PROPERTY)
+        if found is None or not found.isdigit() or int(found) > FORMAT:
+            raise SettingsError(
+                "tables.root",
+                self.root,
+                f"its table {table.name} has {FORMAT_PROPERTY} {found or 'not set'} and this version writes {FORMAT}; "
+                "upgrade lakelabel, or give another root",
+            )
+        return True
 
     def create(self, spark: SparkSession) -> None:
         """Make the tables that are not there. Raises SettingsError where the root cannot be written."""

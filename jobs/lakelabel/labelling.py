@@ -1,37 +1,29 @@
-"""The label loop of one run: as many jobs in flight as fill the slots, and commits on the side.
-
-Whatever dies in a job is answered here: its shards are tried again, split or condemned, or the run ends.
-"""
+"""The label loop of one run: as many jobs in flight as fill the slots, and commits on the side."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from lakelabel.commit import SHARDS_AT_ONCE, Answers, Committer
-from lakelabel.errors import Interrupted, RunFailed, Stopped
-from lakelabel.failures import Death, death_of, spark_errors
+from lakelabel.deaths import PROBE, Deaths, Job
+from lakelabel.errors import Interrupted, Stopped
 from lakelabel.label import Attempt, Labeller
 from lakelabel.ledger import Run
 from lakelabel.sanity import Sanity
-from lakelabel.settling import settle, split
+from lakelabel.settling import settle
 from lakelabel.shards import Shard
 from lakelabel.spending import Spending
-from lakelabel.verdict import Code, Verdicts
 from lakelabel.work import Work
 
 _TICK = 0.5
 _SECONDS_A_COMMIT = 2.0
 """Appends to one table come no closer together than this, however many engines work."""
-
-_Job = tuple[Shard, ...]
-_PROBE: _Job = ()
 
 
 class Labelling:
@@ -46,11 +38,9 @@ class Labelling:
         self._committer = committer
         self._spending = spending
         self._sanity = sanity
-        self._verdicts = Verdicts(work.slots)
+        self._deaths = Deaths(work, run, labeller)
         self._pending: deque[Shard] = deque()
-        self._alone: set[int] = set()
-        self._suspects: dict[int, Shard] = {}
-        self._jobs: dict[Future[list[Attempt]], _Job] = {}
+        self._jobs: dict[Future[list[Attempt]], Job] = {}
         self._done: list[Attempt] = []
         self._commit: Future[tuple[list[Shard], Answers]] | None = None
         self._committed_at = time.monotonic()
@@ -66,7 +56,7 @@ class Labelling:
             self._cancelled_at_the_end(),
         ):
             reason = None
-            while self._pending or self._jobs or self._suspects:
+            while self._pending or self._jobs or self._deaths.suspects:
                 reason = self._reason_to_stop() or reason
                 if isinstance(reason, Interrupted):
                     break
@@ -85,7 +75,7 @@ class Labelling:
                 self._commit_if_due(committing)
             if reason is not None:
                 self._drain()
-            if isinstance(reason, Stopped) and not (self._pending or self._suspects):
+            if isinstance(reason, Stopped) and not (self._pending or self._deaths.suspects):
                 # It came with the last job, and there is nothing left to stop.
                 reason = None
         self._settle_the_rest(reason)
@@ -127,8 +117,8 @@ class Labelling:
         """Fill the slots: a permit for each task, and no more tasks than slots."""
         running = self._running()
         idle = not self._pending and not self._jobs
-        if _PROBE not in self._jobs.values() and running < self._work.slots and self._verdicts.wants_probe(idle):
-            self._jobs[labellers.submit(self._probe)] = _PROBE
+        if PROBE not in self._jobs.values() and running < self._work.slots and self._deaths.want_probe(idle):
+            self._jobs[labellers.submit(self._probe)] = PROBE
             running += 1
         while self._pending and running < self._work.slots:
             shards = self._next(self._work.slots - running)
@@ -143,11 +133,11 @@ class Labelling:
         """The shards of the next job: one, until so many engines work that their commits would come too close."""
         first = self._pending.popleft()
         seconds = self._spending.expected(first.tokens)
-        if first.shard_id in self._alone or free == 1 or not seconds:
+        if first.shard_id in self._deaths.alone or free == 1 or not seconds:
             return [first]
         wanted = min(free, math.ceil(self._work.slots * _SECONDS_A_COMMIT / seconds))
         shards = [first]
-        while len(shards) < wanted and self._pending and self._pending[0].shard_id not in self._alone:
+        while len(shards) < wanted and self._pending and self._pending[0].shard_id not in self._deaths.alone:
             shards.append(self._pending.popleft())
         return shards
 
@@ -160,8 +150,8 @@ class Labelling:
         for future in [future for future in self._jobs if future.done()]:
             job = self._jobs.pop(future)
             error = future.exception()
-            if error is None and job == _PROBE:
-                self._verdicts.probed(self._labelled())
+            if error is None and job == PROBE:
+                self._deaths.probed()
             elif error is None:
                 self._take(future.result())
             elif self._work.interrupt.asked or self._spending.is_used_up():
@@ -169,8 +159,8 @@ class Labelling:
                 self._pending.extendleft(reversed(job))
             else:
                 self._work.lease.check()
-                self._failed(job, error)
-        self._condemn()
+                self._deaths.answer(job, error, self._pending)
+        self._done += self._deaths.condemned()
         if self._commit is not None and self._commit.done():
             (shards, answers), self._commit = self._commit.result(), None
             self._sanity.tell(answers)
@@ -178,77 +168,19 @@ class Labelling:
 
     def _take(self, attempts: list[Attempt]) -> None:
         self._done += attempts
-        self._verdicts.look(self._labelled())
+        self._deaths.look()
         # Each held a slot for as long as their job took.
         self._spending.took(
             sum(attempt.shard.tokens for attempt in attempts), sum(attempt.seconds for attempt in attempts)
         )
         self._work.reporter.advance(sum(attempt.shard.documents for attempt in attempts))
 
-    def _labelled(self) -> Mapping[str, float]:
-        return self._work.telemetry.by_executor()
-
-    # Deaths.
-
-    def _failed(self, job: _Job, error: BaseException) -> None:
-        death = death_of(error)
-        what = "a probe" if job == _PROBE else f"shard {', '.join(shard.name for shard in job)}"
-        if death is None:
-            with spark_errors(f"{what} of run {self._run.run_id}"):
-                raise error
-        if job == _PROBE:
-            raise RunFailed(
-                f"{death.where} cannot label even a harmless text ({death.reason}): the fault is its own and not the "
-                "documents', and none of them was quarantined for it; mend it, and start again"
-            )
-        if death.kind == "load":
-            self._load_failed(job, death)
-        elif len(job) > 1:
-            # One task fails its whole job: which of them it was shows when each is alone.
-            self._alone.update(shard.shard_id for shard in job)
-            self._pending.extendleft(reversed(job))
-        else:
-            self._died(job[0], death)
-
-    def _load_failed(self, job: _Job, death: Death) -> None:
-        if self._verdicts.load_failed(death.executor, self._labelled()):
-            raise RunFailed(f"the engine cannot be loaded on {death.where}: {death.reason}; mend it, and start again")
-        self._pending.extendleft(reversed(job))
-
-    def _died(self, shard: Shard, death: Death) -> None:
-        code: Code = "timed_out" if death.kind == "timed_out" else "crashed"
-        step = self._verdicts.died(shard, death.executor, code, self._labelled())
-        self._work.reporter.say(
-            f"shard {shard.name} ({shard.documents} documents): {death.reason} on {death.where}"
-            + (", so it is split" if step == "split" else "")
-        )
-        if step == "split":
-            with spark_errors(f"the split of shard {shard.name}"):
-                parts = split(self._work, self._run, shard)
-            # The parts first: what labels next to a death tells whose fault it was.
-            self._pending.extendleft(reversed(parts))
-            return
-        with spark_errors(f"counting the try of shard {shard.name}"):
-            self._work.ledger.fail(self._run, shard)
-        counted = replace(shard, tries=shard.tries + 1)
-        if step == "again":
-            self._pending.append(counted)
-        else:
-            self._suspects[counted.shard_id] = counted
-
-    def _condemn(self) -> None:
-        for key, code in self._verdicts.proven(self._suspects).items():
-            suspect = self._suspects.pop(key)
-            with spark_errors(f"the verdict on shard {suspect.name}"):
-                self._done.append(self._labeller.condemn(suspect, code))
-            self._work.reporter.advance(suspect.documents)
-
     # Commits.
 
     def _commit_if_due(self, committing: ThreadPoolExecutor) -> None:
         every = self._work.job.settings.queue.commit_every_seconds
         due = time.monotonic() - self._committed_at >= every or len(self._done) >= SHARDS_AT_ONCE
-        more = self._pending or self._jobs or self._suspects
+        more = self._pending or self._jobs or self._deaths.suspects
         if self._commit is None and self._done and due and more:
             done, self._done, self._committed_at = self._done, [], time.monotonic()
             self._commit = committing.submit(self._settle_and_commit, done)

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.errors import PySparkException, PythonException
 
-from lakelabel import labelling
+from lakelabel import deaths, labelling
 from lakelabel.errors import Fenced, Interrupted, RunFailed, Stopped
 from lakelabel.interrupt import Interrupt
 from lakelabel.label import Attempt
@@ -249,7 +249,7 @@ def label(cluster: Cluster, spending: Spending | None = None, stop: Stop | None 
     work: Any = cluster
     sanity = Sanity(stop or Stop(after=10**9))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(labelling, "split", split)
+        patch.setattr(deaths, "split", split)
         patch.setattr(labelling, "_TICK", 0.05)
         loop = Labelling(work, RUN, work, work, spending or Spending(), sanity)
         loop.run([shard for shard in cluster.ledger.shards("r") if shard.state == "pending"])

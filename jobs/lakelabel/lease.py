@@ -53,6 +53,7 @@ class Lease:
         self._lost: str | None = None
         self._ended = threading.Event()
         self._beating = threading.Thread(target=self._beat, name="lakelabel-lease", daemon=True)
+        self._is_taken_over = False
         self.is_fencing = True
         self.holding: Callable[[], tuple[str | None, float | None]] = _nothing_held
         self.on_lost: Callable[[], None] = lambda: None
@@ -84,8 +85,7 @@ class Lease:
         if last is not None and held:
             held = lease._wait_out(last, say, wait)
         lease._claim(1 if last is None else last["epoch"] + 1)
-        if held:
-            lease._set_fence()
+        lease._is_taken_over = held
         return lease
 
     def check(self) -> None:
@@ -114,7 +114,14 @@ class Lease:
         return float(sum(row[1] or 0.0 for row in rows))
 
     def __enter__(self) -> Lease:
+        # Beats begin first: on a busy cluster the two small commits of a fence may take as long as a short lease.
         self._beating.start()
+        try:
+            if self._is_taken_over:
+                self._set_fence()
+        except BaseException:
+            self._ended.set()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

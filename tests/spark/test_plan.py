@@ -86,7 +86,7 @@ def test_shards_cover_the_whole_range_once(sizes: list[tuple[int, int]], target:
         copies=copies,
         buckets=[(index * 7 - 200, n, tokens) for index, (n, tokens) in enumerate(sizes)],
     )
-    shards = cut(counts, target, "attempt")
+    shards = cut(counts, target)
     infer = [shard for shard in shards if shard.kind == "infer"]
     assert sum(shard.documents for shard in infer) == sum(n for n, _ in sizes)
     assert sum(shard.tokens for shard in infer) == sum(tokens for _, tokens in sizes)

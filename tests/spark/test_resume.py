@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -142,6 +143,7 @@ def test_a_source_that_moved_on_is_planned_once_more(road: Road, monkeypatch: py
 def lease_row(road: Road, version: str, epoch: int, owner: dict[str, Any], age: int) -> None:
     """Append a lease row of some other driver, whose last beat is `age` seconds old."""
     row = {"prompt_version": version, "epoch": epoch, "owner": str(uuid.uuid4()), "event": "taken", **owner}
+    row |= {"lease_seconds": 10, "run_id": None, "slot_seconds": None}
     frame = road.spark.sql(
         f"SELECT *, current_timestamp() - INTERVAL {age} SECONDS AS at FROM {values_sql(tuple(row), [tuple(row.values())])}"
     )
@@ -154,12 +156,13 @@ def test_one_driver_owns_a_prompt_version(road: Road) -> None:
     road.write(ROWS)
     version = road.run()["prompt_version"]
     here = Here.read()
-    elsewhere = {"host": "gpu-7", "boot_id": "another", "pid": 4711, "pid_started": 1}
-    lease_row(road, version, 2, elsewhere, age=10)
-    with pytest.raises(LeaseHeld, match=r"pid 4711 on gpu-7") as held:
+    alive = {"host": here.host, "boot_id": here.boot_id, "pid": here.pid, "pid_started": here.pid_started}
+    lease_row(road, version, 2, alive, age=10)
+    with pytest.raises(LeaseHeld, match=rf"pid {here.pid} on {here.host}") as held:
         road.run()
     assert held.value.exit_code == 3
 
+    elsewhere = {"host": "gpu-7", "boot_id": "another", "pid": 4711, "pid_started": 1}
     lease_row(road, version, 3, elsewhere, age=3600)
     assert road.run()["documents"]["pending"] == 0
     gone = {"host": here.host, "boot_id": here.boot_id, "pid": os.getpid(), "pid_started": here.pid_started - 1}
@@ -167,6 +170,30 @@ def test_one_driver_owns_a_prompt_version(road: Road) -> None:
     assert road.run()["documents"]["pending"] == 0
     events = road.sql("SELECT epoch, event FROM {leases} ORDER BY epoch DESC, at DESC LIMIT 1")
     assert [tuple(row) for row in events] == [(6, "released")]
+
+
+def test_an_owner_elsewhere_is_observed_for_as_long_as_its_lease(road: Road) -> None:
+    """Whether an owner on another host is alive shows by its beats alone: a new one means exit 3, none a takeover."""
+    road.tables.create(road.spark)
+    elsewhere = {"host": "gpu-7", "boot_id": "another", "pid": 4711, "pid_started": 1}
+    lease_row(road, "kind-0", 1, elsewhere, age=20)
+    waits: list[float] = []
+
+    def beat(seconds: float) -> None:
+        waits.append(seconds)
+        lease_row(road, "kind-0", 1, elsewhere, age=0)
+
+    with pytest.raises(LeaseHeld, match=r"pid 4711 on gpu-7 .*, last beat 0 s ago"):
+        Lease.take(road.spark, road.tables, "kind-0", 5, wait=beat)
+    assert len(waits) == 1
+
+    said: list[str] = []
+    began = time.monotonic()
+    with Lease.take(road.spark, road.tables, "kind-0", 5, said.append) as lease:
+        assert lease.epoch == 2
+        # The owner's lease is longer than this one's.
+        assert time.monotonic() - began >= 10
+    assert said == ["pid 4711 on gpu-7 holds the lease of kind-0; waiting up to 10 s to see whether it still beats"]
 
 
 def test_a_driver_whose_lease_was_taken_over_writes_nothing_more(road: Road) -> None:

@@ -1,0 +1,179 @@
+"""Two drivers on one prompt_version: one works, the other stops, and one that wakes too late changes nothing."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.faults.checks import holds
+from tests.faults.commits import both
+from tests.faults.documents import corpus, edited
+from tests.faults.harness import Site, Start, until
+
+Make = Callable[..., Site]
+
+SHORT = "queue.lease_seconds=10"
+
+
+def test_two_drivers_from_the_start_and_one_that_is_told_to_stop(make: Make) -> None:
+    """Of two drivers started at once one stops with exit 3 and names the other; SIGTERM ends that one with exit 1, what
+    it had accepted is committed, its lease is given back, and the next start goes on at once."""
+    site = make(corpus(120), shards=12)
+    working = one_works(site, {}, {})
+    working.reaches("after outcomes.infer", 3)
+    is_told_to_stop(site, working, signal.SIGTERM)
+    at = time.monotonic()
+    site.runs()
+    holds(site, "two drivers; SIGTERM", 1, at)
+
+
+def one_works(site: Site, one: dict[str, str], other: dict[str, str]) -> Start:
+    """Start two drivers at once; the one that works, once the other has stopped with exit 3 and a reason."""
+    starts = [site.start(**one), site.start(**other)]
+    until(lambda: any(start.process.poll() is not None for start in starts), "one of two drivers stops")
+    starts.sort(key=lambda start: start.process.poll() is None)
+    starts[0].ends(3)
+    assert f"pid {starts[1].pid}" in starts[0].stderr
+    return starts[1]
+
+
+def is_told_to_stop(site: Site, start: Start, number: signal.Signals) -> None:
+    """Send a signal as a terminal or a scheduler does, and check that the start ends in good order."""
+    start.signal(number, group=number == signal.SIGINT).ends(1, seconds=60)
+    assert "start again" in start.stderr.splitlines()[-1]
+    assert site.lease_event() == "released"
+    assert {row["state"] for row in site.rows("shards", "state")} == {"committed", "pending"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_a_signal_ends_a_run_in_good_order(make: Make, number: signal.Signals) -> None:
+    """SIGTERM, and Ctrl-C, which reaches the JVM as well: exit 1, one line that says how to go on, what is accepted is
+    committed, the lease is given back; and nothing of the run stays behind."""
+    site = make(corpus(240))
+    start = site.start().reaches("after outcomes.infer", 10)
+    is_told_to_stop(site, start, number)
+    at = time.monotonic()
+    until(lambda: not start.family(), "the JVM and the workers end with their driver", 30)
+    site.runs()
+    holds(site, number.name, 1, at)
+
+
+@pytest.mark.slow
+def test_two_drivers_on_two_hosts(make: Make) -> None:
+    """Of two drivers on two hosts, neither of which can look for the other's process, one stops with exit 3."""
+    site = make(corpus(240))
+    at = time.monotonic()
+    one_works(site, {"LAKELABEL_HOST": "one"}, {"LAKELABEL_HOST": "other"}).ends(0)
+    holds(site, "two drivers on two hosts", 0, at)
+
+
+@pytest.mark.slow
+def test_a_driver_killed_on_another_host(make: Make) -> None:
+    """Where nobody can look for the process of a dead driver, its lease is waited for, and then taken over."""
+    site = make(corpus(240))
+    site.breaks("before outcomes.infer", "killall", SHORT, nth=5, LAKELABEL_HOST="one")
+    at = time.monotonic()
+    site.runs(SHORT, LAKELABEL_HOST="other")
+    holds(site, "killed on another host", 1, at)
+
+
+@pytest.mark.slow
+def test_two_drivers_without_a_lease(make: Make) -> None:
+    """The lease only saves work: without it two drivers on one planned run keep every invariant but the count of
+    inferences, which is at most double."""
+    site = make(corpus(240))
+    site.start(command="plan").ends(0)
+    at = time.monotonic()
+    starts = [site.start(LAKELABEL_NO_LEASE="1") for _ in range(2)]
+    codes = [start.wait() for start in starts]
+    assert 0 in codes, [start.stderr for start in starts]
+    assert set(codes) <= {0, 1, 3}, [start.stderr for start in starts]
+    site.runs()
+    holds(site, "two drivers without a lease", 0, at, at_most=len(site.sent))
+
+
+# Zombies: drivers stopped past their lease, and continued when others have long gone on.
+
+LABELLING = both("outcomes.infer", "shards.accept", "labels.insert", "quarantine.insert", "shards.commit")
+FINISHING = (*both("outcomes.copy"), "before queue.drop", *both("runs.finish"), "before leases.release")
+UPDATING = both("labels.update", "quarantine.update")
+
+
+@contextmanager
+def zombies(site: Site) -> Iterator[list[Start]]:
+    """A list for starts that stand still; after the block others finish, change the same rows, and then each start of
+    the list is continued, must stop by itself, and must have changed nothing."""
+    stopped: list[Start] = []
+    yield stopped
+    site.runs(SHORT)
+    # Rows that the stopped ones were about to write are changed: relabelled, made failures, mended.
+    site.write(edited(site.documents))
+    site.runs(SHORT)
+    before = site.states()
+    for start in stopped:
+        # One that had nothing left to do but to give its lease back may say that its run is done.
+        was_done = "after runs.finish" in start.points
+        code = start.signal(signal.SIGCONT, group=True).wait()
+        assert code in (1, 3) or (code == 0 and was_done), f"exit {code} after {start.points[-3:]}\n{start.stderr}"
+        assert "Traceback" not in start.stderr, start.stderr
+        assert site.states() == before, start.points[-3:]
+
+
+def stopped_at(site: Site, points: tuple[str, ...]) -> list[Start]:
+    """One start a point, each taking over from the one before it and stopped at the next point."""
+    starts = []
+    for point in points:
+        start = site.start(SHORT, fault=f"{point}:stop").reaches(point)
+        until(start.is_stopped, f"stopped {point}", 10)
+        starts.append(start)
+    return starts
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize(
+    ("name", "points"),
+    [("labelling", LABELLING), ("finishing", FINISHING)],
+    ids=["labelling", "finishing"],
+)
+def test_a_driver_that_wakes_after_its_lease(make: Make, name: str, points: tuple[str, ...]) -> None:
+    """A driver that stands still past its lease, at any commit point, and goes on after others have finished and have
+    changed the same rows, stops by itself and changes nothing: no label that became a failure comes back."""
+    site = make(corpus(240))
+    with zombies(site) as stopped:
+        stopped += stopped_at(site, points)
+        at = time.monotonic()
+    holds(site, f"{len(points)} zombies, {name}", len(points), at)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_a_driver_that_wakes_after_its_lease_while_rows_change(make: Make) -> None:
+    """The same, where what it was about to do is to change rows and to take them away."""
+    site = make(corpus(240))
+    site.runs()
+    site.write(site.documents | {f"d{i:05}": f"once more {i}" for i in range(0, 240, 3)})
+    with zombies(site) as stopped:
+        stopped += stopped_at(site, UPDATING)
+        at = time.monotonic()
+    holds(site, "4 zombies, changing rows", 4, at)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_a_driver_that_stands_still_inside_a_merge(make: Make) -> None:
+    """A MERGE that had read its tables before the others wrote, and commits after them, is refused by Delta."""
+    site = make(corpus(240))
+    with zombies(site) as stopped:
+        for milliseconds in (50, 100, 200, 400, 800):
+            start = site.start(SHORT).reaches("before labels.insert")
+            time.sleep(milliseconds / 1000)
+            start.signal(signal.SIGSTOP, group=True)
+            stopped.append(start)
+        at = time.monotonic()
+    holds(site, f"{len(stopped)} zombies inside a MERGE", len(stopped), at)

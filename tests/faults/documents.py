@@ -15,18 +15,15 @@ MAX_MODEL_LEN = 32
 MARK = "POISON-"
 """Texts with this and a word do harm to the worker that labels them, where ``fatal`` settings say so."""
 
-CANARY = "Is this engine well?"
-"""The one text that is labelled for its own sake; it is counted apart."""
-
 
 def corpus(n: int) -> dict[str, str]:
-    """Documents by id. Of every 60 one is empty, one too long, and three have a text that an earlier one has."""
+    """Documents by id. Of every 60 one is empty, two are too long, and three have a text that an earlier one has."""
     documents = {}
     for i in range(n):
         text = f"document {i}"
         if i % 60 == 20:
             text = ""
-        elif i % 60 == 30:
+        elif i % 30 == 15:
             text = f"{text} " + "long " * MAX_MODEL_LEN
         elif i % 60 in (41, 42, 43):
             text = f"document {i - 40}"
@@ -52,7 +49,7 @@ def edited(documents: dict[str, str]) -> dict[str, str]:
     """The same documents, some of them changed: labels that change or become failures, and failures that become labels."""
     changes = {}
     for i, doc_id in enumerate(documents):
-        if i % 60 in (20, 30):
+        if i % 60 in (15, 20):
             changes[doc_id] = f"mended {i}"
         elif i % 6 == 1:
             changes[doc_id] = f"edited {i}"

@@ -24,10 +24,11 @@ import pyarrow as pa
 import yaml
 from deltalake import DeltaTable, write_deltalake
 
+from lakelabel.label import PROBE
 from lakelabel.points import FAULT, LOG
 from lakelabel_udfs.engines.fake import INFERENCES, LOADS
 from lakelabel_udfs.schema import TABLES
-from tests.faults.documents import CANARY, MAX_MODEL_LEN, TASK, digest, verdict
+from tests.faults.documents import MAX_MODEL_LEN, TASK, digest, verdict
 
 # Many small queries, each run once or twice: compiling Java for them takes longer than interpreting them.
 _INTERPRETED = "spark.sql.codegen.wholeStage false\nspark.sql.codegen.factoryMode NO_CODEGEN\n"
@@ -184,14 +185,19 @@ class Site:
 
     # The source.
 
-    def write(self, documents: dict[str, str], mode: str = "overwrite", forget: bool = False) -> None:
-        """Write the source; with ``forget`` the table is dropped first, and becomes another one."""
+    def write(self, documents: dict[str, str], append: bool = False, forget: bool = False) -> None:
+        """Overwrite the source, or append to it; with ``forget`` the table is dropped first, and becomes another one."""
         source = self.folder / "documents"
         if forget:
             shutil.rmtree(source)
-        rows = {"id": list(documents), "text": list(documents.values())}
-        write_deltalake(source, pa.table(rows, pa.schema([("id", pa.string()), ("text", pa.string())])), mode=mode)
-        self.documents = {**(self.documents if mode == "append" else {}), **documents}
+        schema = pa.schema([("id", pa.string()), ("text", pa.string())])
+        rows = pa.table({"id": list(documents), "text": list(documents.values())}, schema)
+        if append:
+            write_deltalake(source, rows, mode="append")
+            self.documents = {**self.documents, **documents}
+        else:
+            write_deltalake(source, rows, mode="overwrite")
+            self.documents = documents
         self.sent |= {
             digest(text)
             for doc_id, text in documents.items()
@@ -251,8 +257,8 @@ class Site:
 
     @property
     def inferred(self) -> list[str]:
-        """Digests of the texts inferred so far, without the canary's."""
-        return [line for line in self.lines("inferences") if line != digest(CANARY)]
+        """Digests of the texts inferred so far, without the probes of slots."""
+        return [line for line in self.lines("inferences") if line != digest(PROBE)]
 
     @property
     def points(self) -> Counter[str]:

@@ -31,9 +31,9 @@ def test_two_drivers_from_the_start_and_one_that_is_told_to_stop(make: Make) -> 
     holds(site, "two drivers; SIGTERM", 1, at)
 
 
-def one_works(site: Site, one: dict[str, str], other: dict[str, str]) -> Start:
+def one_works(site: Site, one: dict[str, str], other: dict[str, str], *overrides: str) -> Start:
     """Start two drivers at once; the one that works, once the other has stopped with exit 3 and a reason."""
-    starts = [site.start(**one), site.start(**other)]
+    starts = [site.start(*overrides, **one), site.start(*overrides, **other)]
     until(lambda: any(start.process.poll() is not None for start in starts), "one of two drivers stops")
     starts.sort(key=lambda start: start.process.poll() is None)
     starts[0].ends(3)
@@ -68,7 +68,7 @@ def test_two_drivers_on_two_hosts(make: Make) -> None:
     """Of two drivers on two hosts, neither of which can look for the other's process, one stops with exit 3."""
     site = make(corpus(240))
     at = time.monotonic()
-    one_works(site, {"LAKELABEL_HOST": "one"}, {"LAKELABEL_HOST": "other"}).ends(0)
+    one_works(site, {"LAKELABEL_HOST": "one"}, {"LAKELABEL_HOST": "other"}, SHORT).ends(0)
     holds(site, "two drivers on two hosts", 0, at)
 
 

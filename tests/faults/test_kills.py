@@ -69,7 +69,7 @@ def test_killed_while_it_plans(make: Make) -> None:
 def test_killed_while_it_labels_and_commits(make: Make) -> None:
     """Appended and not accepted, accepted and in no state, in one state and not in the other, in both and not marked,
     copies half done: each is gone on with, and nothing is inferred anew that was appended."""
-    site = make(corpus(240))
+    site = make(corpus(360), shards=72)
     points = both("outcomes.rule", "outcomes.infer", "shards.accept", "labels.insert", "quarantine.insert")
     points += both("shards.commit", "outcomes.copy")
     at = killed_at(site, points)

@@ -145,7 +145,7 @@ def until(happened: Callable[[], bool], what: str, seconds: float = _SECONDS) ->
 class Site:
     """A folder with a source, settings, tables and everything that is counted about the starts on them.
 
-    ``without`` are documents whose inference never ends.
+    ``without`` are documents whose inference never ends; ``pace`` is milliseconds a document.
     """
 
     folder: Path
@@ -153,6 +153,7 @@ class Site:
     shards: int = 44
     settings: dict[str, Any] = field(default_factory=dict)
     without: Container[str] = ()
+    pace: int = 2
     starts: list[Start] = field(default_factory=list)
     sent: set[str] = field(default_factory=set)
 
@@ -164,7 +165,11 @@ class Site:
             "source": {"table": str(self.folder / "documents"), "id": "id", "text": "{{ text }}"},
             "task": "task.yml",
             "tables": {"root": str(self.root)},
-            "engine": {"kind": "fake", "max_model_len": MAX_MODEL_LEN, "extra": {"milliseconds_per_document": 2}},
+            "engine": {
+                "kind": "fake",
+                "max_model_len": MAX_MODEL_LEN,
+                "extra": {"milliseconds_per_document": self.pace},
+            },
             "queue": {"shard_tokens": tokens, "commit_every_seconds": 2},
             **self.settings,
         }

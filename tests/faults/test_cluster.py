@@ -62,8 +62,7 @@ def _is_whole(path: Path) -> bool:
 
 def test_an_executor_that_is_killed(make: Make) -> None:
     """An executor lost while it labels costs the shard that it was at; the run ends complete in the same start."""
-    site = make(corpus(240))
-    site.settings["engine"]["extra"] = {"milliseconds_per_document": 50}
+    site = make(corpus(240), pace=50)
     start = submitted(site).reaches("after outcomes.infer", 5)
     os.kill(executors(start)[0], signal.SIGKILL)
     at = time.monotonic()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections import Counter
 from dataclasses import astuple, dataclass, fields
+from typing import Any
 
 from typer.testing import CliRunner
 
@@ -81,10 +83,21 @@ def _doubled_keys(site: Site) -> int:
 
 
 def is_verified(site: Site) -> None:
-    """`lakelabel audit verify` finds nothing broken. It runs here, in the tests' own session: a JVM takes 10 s to start."""
-    result = CliRunner().invoke(app, ["audit", "verify", *site.arguments()], catch_exceptions=False)
+    """`lakelabel audit verify` finds nothing broken, and has looked at something."""
+    assert invoked(site, "audit", "verify")["holds"] >= 10
+
+
+def invoked(site: Site, *command: str) -> dict[str, Any]:
+    """Run a command here, in the tests' own session, since a JVM takes 10 s to start; its report."""
+    # A command takes signals over for the rest of its process; here they are pytest's.
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        result = CliRunner().invoke(app, [*command, *site.arguments()], catch_exceptions=False)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
     assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout.splitlines()[-1])["holds"] >= 10, result.output
+    return dict(json.loads(result.stdout.splitlines()[-1]))
 
 
 def table() -> list[str]:

@@ -299,7 +299,7 @@ class Site:
 
 
 @contextlib.contextmanager
-def site(folder: Path, documents: dict[str, str], **options: Any) -> Iterator[Site]:
+def opened(folder: Path, documents: dict[str, str], **options: Any) -> Iterator[Site]:
     """A site whose processes end with the block."""
     made = Site(folder, documents, **options)
     try:

@@ -65,7 +65,7 @@ def test_a_signal_ends_a_run_in_good_order(make: Make, number: signal.Signals) -
 @pytest.mark.slow
 def test_two_drivers_on_two_hosts(make: Make) -> None:
     """Of two drivers on two hosts, neither of which can look for the other's process, one stops with exit 3."""
-    site = make(corpus(240))
+    site = make(corpus(240), planned=False)
     at = time.monotonic()
     one_works(site, {"LAKELABEL_HOST": "one"}, {"LAKELABEL_HOST": "other"}, SHORT).ends(0)
     holds(site, "two drivers on two hosts", 0, at)
@@ -86,7 +86,6 @@ def test_two_drivers_without_a_lease(make: Make) -> None:
     """The lease only saves work: without it two drivers on one planned run keep every invariant but the count of
     inferences, which is at most double."""
     site = make(corpus(240))
-    site.start(command="plan").ends(0)
     at = time.monotonic()
     starts = [site.start(LAKELABEL_NO_LEASE="1") for _ in range(2)]
     codes = [start.wait() for start in starts]

@@ -15,6 +15,9 @@ from tests.faults.harness import Site
 
 Make = Callable[..., Site]
 
+# Twenty starts one after the other.
+pytestmark = pytest.mark.timeout(1800)
+
 
 def killed_at(site: Site, points: tuple[str, ...], *overrides: str) -> float:
     """Start the site once a point, each start killed at the next one, alone and with its JVM in turn; when the last was."""
@@ -24,20 +27,22 @@ def killed_at(site: Site, points: tuple[str, ...], *overrides: str) -> float:
     return time.monotonic()
 
 
-def test_a_start_killed_while_it_labels_and_one_killed_while_it_commits(make: Make) -> None:
-    """A killed start costs at most the shard that it was at, and the next one goes on from there."""
-    site = make(corpus(120), shards=12)
-    site.breaks("before shards.accept", "killall", nth=2)
+def test_a_document_kills_its_worker_and_the_driver_is_killed_while_it_commits(make: Make) -> None:
+    """A document at which the worker dies is set aside alone and the rest of its shard is labelled; a driver that is
+    killed between the two states costs at most the shard that it was at."""
+    documents, ends = poisoned(72, "segfault")
+    site = make(documents, shards=12, settings=fatal(), without=ends)
     site.breaks("after labels.insert", "kill")
     at = time.monotonic()
     site.runs()
-    holds(site, "killed labelling, killed committing", 2, at)
+    per_shard = max(site.infer_shards())
+    holds(site, "a poisoned document, killed committing", 2, at, ends, at_most=3 * per_shard)
 
 
 @pytest.mark.slow
 def test_killed_while_the_tables_are_made(make: Make) -> None:
     """A start that dies at any commit that makes a table leaves nothing that the next one stumbles over."""
-    site = make(corpus(240))
+    site = make(corpus(240), planned=False)
     at = killed_at(site, both(*CREATING))
     site.runs()
     holds(site, "killed making the tables", len(CREATING) * 2, at)
@@ -46,7 +51,7 @@ def test_killed_while_the_tables_are_made(make: Make) -> None:
 @pytest.mark.slow
 def test_killed_while_the_lease_is_taken(make: Make) -> None:
     """A start that dies while it takes the lease of a dead one does not keep the next one waiting."""
-    site = make(corpus(240))
+    site = make(corpus(240), planned=False)
     points = both("prompts.register", "leases.take", "labels.fence", "quarantine.fence")
     at = killed_at(site, points)
     site.runs()
@@ -56,7 +61,7 @@ def test_killed_while_the_lease_is_taken(make: Make) -> None:
 @pytest.mark.slow
 def test_killed_while_it_plans(make: Make) -> None:
     """A plan that broke off counts for nothing, and closing it may break off as well."""
-    site = make(corpus(240))
+    site = make(corpus(240), planned=False)
     points = (*both("runs.add", "queue.add", "shards.add"), "before runs.ready")
     points += (*both("shards.close", "queue.drop", "runs.close"), "after runs.ready")
     at = killed_at(site, points)
@@ -125,11 +130,10 @@ def test_killed_while_a_shard_is_split(make: Make) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_twenty_random_kills_in_twenty_thousand_documents(make: Make) -> None:
     """A run that is killed twenty times, the driver alone or with its JVM, at any moment, ends complete."""
     chance = random.Random(5)
-    site = make(corpus(20_000), shards=160)
+    site = make(corpus(20_000), planned=False, shards=160)
     for _ in range(20):
         start = site.start()
         shards = chance.randrange(6)

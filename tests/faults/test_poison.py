@@ -14,39 +14,31 @@ from tests.faults.harness import Site
 
 Make = Callable[..., Site]
 
-DEATHS = ("segfault", "abort", "kill", "exit")
+pytestmark = pytest.mark.slow
 
 
-def is_found(make: Make, scenario: str, n: int, marks: tuple[str, ...], shards: int, **engine: Any) -> None:
-    """Exactly the poisoned documents are set aside, at a bounded cost, and every other one is labelled."""
-    documents, ends = poisoned(n, *marks)
-    site = make(documents, shards=shards, settings=fatal(**engine), without=ends)
+@pytest.mark.parametrize(
+    ("scenario", "documents", "marks", "engine"),
+    [
+        ("1 % poison", 400, ("segfault", "abort", "kill", "exit"), {}),
+        ("a document that hangs", 240, ("hang",), {"stall_seconds": 2}),
+    ],
+    ids=["crashed", "timed_out"],
+)
+def test_documents_that_kill_or_hang_their_worker(
+    make: Make, scenario: str, documents: int, marks: tuple[str, ...], engine: dict[str, Any]
+) -> None:
+    """Segfaults, aborts, kills as the kernel's for memory, exits and hangs: exactly those documents are set aside, each
+    for at most 6 loads of an engine and 2 shards' worth of repeated inference, and every other one is labelled."""
+    texts, ends = poisoned(documents, *marks)
+    site = make(texts, settings=fatal(**engine), without=ends)
     at = time.monotonic()
-    report = site.runs().report
-    per_shard = max(row["documents"] for row in site.rows("shards", "kind", "documents") if row["kind"] == "infer")
-    holds(site, scenario, len(marks), at, ends, at_most=2 * per_shard * len(marks))
+    per_shard = max(site.infer_shards())
+    site.runs()
     assert len(site.lines("loads")) - 1 <= 6 * len(marks), site.lines("loads")
-    assert report["documents"]["remaining"] == 0
+    holds(site, scenario, len(marks), at, ends, at_most=2 * per_shard * len(marks))
 
 
-def test_a_document_that_kills_its_worker(make: Make) -> None:
-    """A document at which the worker dies costs a few loads and a bounded part of its shard, and is set aside alone."""
-    is_found(make, "a document that kills its worker", 60, ("segfault",), shards=6)
-
-
-@pytest.mark.slow
-def test_one_percent_of_the_documents_kill_their_worker(make: Make) -> None:
-    """Segfaults, aborts, kills as the kernel's for memory, and exits: exactly those documents are set aside."""
-    is_found(make, "1 % poison", 400, DEATHS, shards=48)
-
-
-@pytest.mark.slow
-def test_a_document_that_hangs(make: Make) -> None:
-    """An engine that does not return from a step is ended, and the document at which it happens alone is set aside."""
-    is_found(make, "a document that hangs", 240, ("hang",), shards=48, stall_seconds=2)
-
-
-@pytest.mark.slow
 def test_a_slot_that_always_fails(make: Make) -> None:
     """A slot whose workers die at whatever they are given ends the run with exit 1 and its name, and sets nothing aside;
     once it is mended the run ends complete."""

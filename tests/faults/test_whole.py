@@ -20,7 +20,7 @@ def test_every_version_of_every_table_has_its_points(make: Callable[..., Site]) 
     """Over starts that make every kind of commit, each table has as many versions as points `after` a commit of it were
     reached: no commit of a run goes without."""
     documents, ends = poisoned(60, "kill")
-    site = make(documents, shards=8, settings=fatal(), without=ends)
+    site = make(documents, planned=False, shards=8, settings=fatal(), without=ends)
     site.start(command="plan").ends(0)
     # At this point no other thread is in the middle of a commit, whose version would then have no point.
     site.start(fault="after leases.take:killall").is_killed()

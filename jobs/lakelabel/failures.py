@@ -12,7 +12,7 @@ from lakelabel.errors import RunFailed, escaped
 from lakelabel_udfs.watchdog import HANG
 
 _OURS = re.compile(
-    r"^lakelabel_udfs\.engines\.protocol\.(?:BadPrompt|BadSettings|EngineDied|EngineLoadFailed): (.*(?:\n(?![ \t]*(?:at |File |Traceback|During )).+)*)",
+    r"^lakelabel_udfs\.engines\.protocol\.(?:BadPrompt|BadSettings|EngineDied|EngineLoadFailed): (.*(?:\n(?![ \t]*(?:at |File |Traceback|During |SQLSTATE)).+)*)",
     re.MULTILINE,
 )
 # Bounded, and of no characters that could break a line: the text around them may quote whatever a document pretends.
@@ -20,10 +20,14 @@ _RAISED = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w{0,60}(?:Error|Exception|D
 _FRAME = re.compile(r'^ *File "[^"\n]*/([\w.-]{1,60})", line (\d{1,9}), in (\w{1,60})', re.MULTILINE)
 _LOST = re.compile(r"\(TID \d+\) \((\S+) executor ([^)\s]+)\)")
 _SLOT = re.compile(r" \[(\S+) executor ([^\]]+?)(?: gpu [\d,]+)?\]$", re.MULTILINE)
-"""How the text of what a worker raised itself ends: Spark does not say where that was."""
+"""How a worker signs what it raises itself, and what it leaves in writing for its death: around a failed write Spark does
+not say where that was."""
 
 _SETTINGS = re.compile(r"^lakelabel_udfs\.engines\.protocol\.Bad(?:Prompt|Settings): ", re.MULTILINE)
 _LOAD = re.compile(r"^lakelabel_udfs\.engines\.protocol\.EngineLoadFailed: ", re.MULTILINE)
+_RAISED_IN_WORKER = "org.apache.spark.api.python.PythonException: "
+"""Where Delta wraps what a task raised, it is but the cause of what comes here."""
+
 _WORKER_GONE = ("Python worker exited unexpectedly", "ExecutorLostFailure")
 
 
@@ -52,7 +56,7 @@ def death_of(error: BaseException) -> Death | None:
         return None
     text = str(error)
     gone = any(words in text for words in _WORKER_GONE)
-    if _SETTINGS.search(text) or not (gone or isinstance(error, PythonException)):
+    if _SETTINGS.search(text) or not (gone or isinstance(error, PythonException) or _RAISED_IN_WORKER in text):
         return None
     host, executor = (_LOST.findall(text) or _SLOT.findall(text) or [("", "driver")])[-1]
     if _LOAD.search(text):

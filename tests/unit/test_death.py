@@ -65,6 +65,45 @@ def test_a_worker_that_the_watchdog_ended_timed_out(words: str) -> None:
     assert death_of(gone(REMOTE, words)) == Death("timed_out", "3", "10.0.0.4", "its engine did not return from a step")
 
 
+def wrapped(cause: str) -> PySparkException:
+    """What the writer of the first partition makes of a failure: its own words, and the failure as their cause."""
+    return PySparkException(
+        message="An error occurred while calling o80.save.\n: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task "
+        "failed while writing rows to file:/labels/outcomes. SQLSTATE: 58030\n\tat org.apache.spark.sql.errors."
+        f"QueryExecutionErrors$.taskFailedWhileWritingRowsError(QueryExecutionErrors.scala:843)\nCaused by: {cause}\n\t... 1 more\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("", "crashed"),
+        ("Fatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call first):\n", "crashed"),
+        ("lakelabel: the engine did not return from a step for 600 s\n", "timed_out"),
+    ],
+)
+def test_a_worker_that_is_gone_has_left_its_place_in_writing(words: str, kind: str) -> None:
+    """For where Spark does not say it."""
+    quoted = f"lakelabel: a worker of [10.0.0.4 executor 3]\n{words}"
+    death = death_of(wrapped(f"org.apache.spark.SparkException: Python worker exited unexpectedly (crashed): {quoted}"))
+    assert death is not None
+    assert (death.kind, death.executor, death.host) == (kind, "3", "10.0.0.4")
+
+
+def test_what_a_worker_raises_may_come_as_a_cause() -> None:
+    """The state that Spark adds below is no part of the reason; settings that cannot work stay nobody's death."""
+    begin = (
+        "org.apache.spark.api.python.PythonException: [PYTHON_EXCEPTION] An exception was thrown from the Python worker: "
+        'Traceback (most recent call last):\n  File "/opt/lakelabel_udfs/classify.py", line 164, in label_batches\n'
+    )
+    state = "\n SQLSTATE: 38000\n\tat org.apache.spark.api.python.BasePythonRunner"
+    died = wrapped(f"{begin}{PROTOCOL}EngineDied: the engine core is gone [10.0.0.4 executor 3]{state}")
+    assert death_of(died) == Death("crashed", "3", "10.0.0.4", "the engine core is gone")
+    load = wrapped(f"{begin}{PROTOCOL}EngineLoadFailed: no weights [10.0.0.4 executor 3]{state}")
+    assert death_of(load) == Death("load", "3", "10.0.0.4", "no weights")
+    assert death_of(wrapped(f"{begin}{PROTOCOL}BadSettings: engine.window is 0; give at least 1{state}")) is None
+
+
 def test_an_executor_that_was_lost_is_told_as_such() -> None:
     """The last try is the one that is told."""
     error = PySparkException(

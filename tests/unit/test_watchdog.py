@@ -71,6 +71,40 @@ def test_without_a_folder_of_sparks_everything_is_said_on_stderr() -> None:
         assert "in <module>" in stderr
 
 
+@pytest.mark.parametrize(
+    ("end", "stack"),
+    [
+        ("os.kill(os.getpid(), 9)", False),
+        ("ctypes.string_at(0)", True),
+        ("os.abort()", True),
+        ("with watched(0.5) as steps, steps: time.sleep(60)", False),
+    ],
+)
+def test_whatever_kills_a_worker_spark_can_say_where_it_was(logs: Path, end: str, stack: bool) -> None:
+    """The line stands first in the file that Spark quotes, above the stack of a crash, also where Spark has registered
+    that file before."""
+    program = (
+        "from lakelabel_udfs.watchdog import signed\n"
+        "log = open(os.path.join(os.environ['PYTHON_FAULTHANDLER_DIR'], str(os.getpid())), 'w')\n"
+        "faulthandler.enable(log)\n"
+        f"with signed('h executor 3'):\n    {end}\n"
+    )
+    code, _, _ = ended(program, PYTHON_FAULTHANDLER_DIR=str(logs))
+    assert code < 0
+    (log,) = logs.iterdir()
+    line, *rest = log.read_text().splitlines()
+    assert line == "lakelabel: a worker of [h executor 3]"
+    assert any("in <module>" in told for told in rest) == stack
+    assert bool(HANG.search(log.read_text())) == ("watched" in end)
+
+
+def test_a_worker_is_signed_for_where_nobody_quotes_it() -> None:
+    """Without a folder of Spark's nothing is written, and nothing breaks."""
+    program = "from lakelabel_udfs.watchdog import signed\nwith signed('h executor 3'): print('in')\nprint('out')\n"
+    code, stderr, _ = ended(program, PYTHON_FAULTHANDLER_DIR="/nowhere")
+    assert (code, stderr) == (0, "")
+
+
 def test_an_engine_that_is_slow_but_moves_is_left_alone() -> None:
     """Each step is measured by itself, and neither loads nor waits for rows are steps."""
     program = (

@@ -20,7 +20,7 @@ from lakelabel_udfs.engines.protocol import BadSettings, Engine, EngineDied, Eng
 from lakelabel_udfs.outcome import Failure, Outcome
 from lakelabel_udfs.slot import slot
 from lakelabel_udfs.specs import EngineSpec, PromptSpec
-from lakelabel_udfs.watchdog import watched
+from lakelabel_udfs.watchdog import signed, watched
 from lakelabel_udfs.window import label_stream
 
 if TYPE_CHECKING:
@@ -147,17 +147,18 @@ def label_batches(
         first = next(rows, None)
         if first is None:
             return
-        engine, name = _bound(spec, prompt, sums)
-        with (
-            watched(spec.stall_seconds) as steps,
-            closing(label_stream(engine, chain((first,), rows), steps)) as outcomes,
-        ):
-            while labelled := list(islice(outcomes, _ROWS_PER_BATCH)):
-                sums["documents"] += len(labelled)
-                sums["prompt_tokens"] += sum(told.prompt_tokens for _, told in labelled)
-                sums["uncached_tokens"] += sum(told.prompt_tokens - told.cached_tokens for _, told in labelled)
-                sums["engine_seconds"] = steps.seconds
-                yield _frame(labelled, name)
+        with signed(slot()):
+            engine, name = _bound(spec, prompt, sums)
+            with (
+                watched(spec.stall_seconds) as steps,
+                closing(label_stream(engine, chain((first,), rows), steps)) as outcomes,
+            ):
+                while labelled := list(islice(outcomes, _ROWS_PER_BATCH)):
+                    sums["documents"] += len(labelled)
+                    sums["prompt_tokens"] += sum(told.prompt_tokens for _, told in labelled)
+                    sums["uncached_tokens"] += sum(told.prompt_tokens - told.cached_tokens for _, told in labelled)
+                    sums["engine_seconds"] = steps.seconds
+                    yield _frame(labelled, name)
     except BadSettings:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a tokenizer or an engine raises, it is raised anew

@@ -44,6 +44,24 @@ class Steps:
 
 
 @contextmanager
+def signed(slot: str) -> Iterator[None]:
+    """Whatever kills this process within the block, Spark's text of its death has a line that ends in ``[slot]``: Spark
+    says where a task failed only if nothing around the failure, as a write to Delta, has words of its own."""
+    descriptor = _open_log()
+    if descriptor == _STDERR:
+        yield
+        return
+    try:
+        os.write(descriptor, f"lakelabel: a worker of [{slot}]\n".encode())
+        # Spark's own registration writes from the beginning of the file, and would take the line's place.
+        faulthandler.enable(descriptor)
+        yield
+    finally:
+        faulthandler.disable()
+        os.close(descriptor)
+
+
+@contextmanager
 def watched(stall_seconds: float) -> Iterator[Steps]:
     """Within the block a step that takes longer than ``stall_seconds`` ends the process, by SIGKILL, with the stacks of
     all threads on stderr. Nothing but steps is watched: a load may take minutes.

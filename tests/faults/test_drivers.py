@@ -15,7 +15,7 @@ from tests.faults.harness import Site, Start, until
 
 Make = Callable[..., Site]
 
-SHORT = "queue.lease_seconds=10"
+SHORT = "queue.lease_seconds=15"
 
 
 def test_two_drivers_from_the_start_and_one_that_is_told_to_stop(make: Make) -> None:

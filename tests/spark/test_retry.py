@@ -133,6 +133,7 @@ def test_each_code_takes_its_road(
     }
 
 
+@pytest.mark.slow
 def test_what_is_known_by_now_is_copied_and_not_paid_for(road: Road, monkeypatch: pytest.MonkeyPatch) -> None:
     """A label that the content got meanwhile settles a retry, as does a low confidence that passes today's threshold;
     one that does not is inferred anew. `--limit` counts quarantined documents, and a failure of a newer source version

@@ -364,6 +364,7 @@ def test_the_command_reads_alone_and_says_by_its_exit_code_whether_anything_is_b
     assert not nothing.exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_broke_off_is_told_apart_from_what_is_broken(road: Road, monkeypatch: pytest.MonkeyPatch) -> None:
     """With shards accepted and not committed nothing is broken, and what cannot be known yet is not said to hold; the
     rest is checked. Ended, with a limit, and over an older version of the source after that, all holds."""

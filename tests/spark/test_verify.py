@@ -59,17 +59,16 @@ def labelled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> R
 
 @contextmanager
 def broken(road: Road, *statements: str) -> Iterator[None]:
-    """Within the block the tables are as the statements leave them; a check that stands in their way is dropped."""
-    tables = ("labels", "quarantine", "outcomes", "shards", "runs", "prompts")
-    before = {table: road.versions(table) for table in tables}
+    """Within the block the tables that the statements name are as these leave them."""
+    named = sorted(set(re.findall(r"\{(\w+)\}", " ".join(statements))))
+    before = {table: road.versions(table) for table in named}
     try:
         for statement in statements:
             road.sql(statement)
         yield
     finally:
         for table, version in before.items():
-            if road.versions(table) != version:
-                road.sql(f"RESTORE TABLE {{{table}}} TO VERSION AS OF {version}")
+            road.sql(f"RESTORE TABLE {{{table}}} TO VERSION AS OF {version}")
 
 
 def answers(road: Road) -> dict[str, Answer]:

@@ -7,6 +7,7 @@ implementation of Delta that shares no code with what wrote them.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import shutil
@@ -33,8 +34,10 @@ from tests.faults.documents import MAX_MODEL_LEN, TASK, digest, verdict
 # Many small queries, each run once or twice: compiling Java for them takes longer than interpreting them.
 _INTERPRETED = "spark.sql.codegen.wholeStage false\nspark.sql.codegen.factoryMode NO_CODEGEN\n"
 
-_SECONDS = 240.0
-"""How long a start may take; one that hangs ends with a stack of its threads in its stderr."""
+_PR_SET_PDEATHSIG = 1
+
+_SECONDS = 400.0
+"""How long a start may take, on a machine that has other things to do as well."""
 
 
 class Start:
@@ -53,6 +56,7 @@ class Start:
                 stdout=out,
                 stderr=err,
                 start_new_session=True,
+                preexec_fn=_dies_with_the_tests,
             )
 
     @property
@@ -97,10 +101,10 @@ class Start:
         return self.ends(-signal.SIGKILL)
 
     def reaches(self, point: str, nth: int = 1, seconds: float = _SECONDS) -> Start:
-        """Wait until it has reached a point for the nth time, or any point that often where ``point`` is empty."""
+        """Wait until it has reached a point for the nth time."""
 
         def reached() -> bool:
-            there = sum(point in ("", one) for one in self.points) >= nth
+            there = self.points.count(point) >= nth
             assert there or self.process.poll() is None, f"ended before {point}: {self.points[-3:]}\n{self.stderr}"
             return there
 
@@ -131,6 +135,11 @@ class Start:
                     command = (status.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode()
                     found[int(status.parent.name)] = command
         return found
+
+
+def _dies_with_the_tests() -> None:
+    """Let the kernel end a start whose test was ended before it could do so itself."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def until(happened: Callable[[], bool], what: str, seconds: float = _SECONDS) -> None:

@@ -12,7 +12,7 @@ from lakelabel.checking import validated
 from lakelabel.errors import SettingsError
 from lakelabel.sections import Source as SourceSettings
 from lakelabel.snapshot import View
-from lakelabel.source import Source, documents
+from lakelabel.source import FINGERPRINT, Source, documents
 from lakelabel.tables import current_version, first_line, in_list, sql_name
 
 if TYPE_CHECKING:
@@ -157,9 +157,10 @@ def _fingerprint(rows: DataFrame) -> Fingerprint:
     """Per 1/256 of the range of doc_hash, documents and the sum of their hashes, as a plan takes it."""
     from pyspark.sql.functions import expr
 
+    bucket, hashes = FINGERPRINT
     found = (
-        rows.groupBy(expr("CAST(shiftright(doc_hash, 56) AS INT) AS bucket"))
-        .agg(expr("count(*) AS documents"), expr("sum(CAST(xxhash64(doc_id, content_hash) AS DECIMAL(38, 0))) AS hash"))
+        rows.groupBy(expr(f"{bucket} AS bucket"))
+        .agg(expr("count(*) AS documents"), expr(f"{hashes} AS hash"))
         .collect()
     )
     return sorted((row["bucket"], row["documents"], int(row["hash"])) for row in found)

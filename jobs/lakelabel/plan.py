@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lakelabel.ledger import Run, accepted_facts
 from lakelabel.points import around
 from lakelabel.sections import Source as SourceSettings
-from lakelabel.source import Source, documents, lowest, token_estimate
+from lakelabel.source import FINGERPRINT, Source, documents, lowest, token_estimate
 from lakelabel.tables import Tables, in_list
 from lakelabel_udfs.schema import LABELS, QUARANTINE, QUEUE
 
@@ -219,12 +219,13 @@ def _count(compared: DataFrame, pending: DataFrame) -> Counts:
     from pyspark.sql.functions import expr
 
     there = "content_hash IS NOT NULL"
+    bucket, hashes = FINGERPRINT
     scope = (
-        compared.groupBy(expr("CAST(shiftright(doc_hash, 56) AS INT) AS bucket"))
+        compared.groupBy(expr(f"{bucket} AS bucket"))
         .agg(
             expr(f"count_if({there}) AS documents"),
             expr("count_if(already = 'gone') AS gone"),
-            expr(f"sum(CAST(xxhash64(doc_id, content_hash) AS DECIMAL(38, 0))) FILTER (WHERE {there}) AS hash"),
+            expr(f"{hashes} FILTER (WHERE {there}) AS hash"),
             expr("count_if(already = 'labeled') AS labeled"),
             expr("count_if(already = 'quarantined') AS quarantined"),
         )

@@ -14,6 +14,12 @@ from lakelabel_udfs.schema import TABLES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+FINGERPRINT = (
+    "CAST(shiftright(doc_hash, 56) AS INT)",
+    "sum(CAST(xxhash64(doc_id, content_hash) AS DECIMAL(38, 0)))",
+)
+"""A scope's fingerprint in SQL: the 1/256 of the range of doc_hash to group by, and the sum of hashes of such a group."""
+
 # A JVM regular expression is far slower than a length, so it is asked only where there is more than ASCII.
 _CJK = "[\\\\p{IsHan}\\\\p{IsHiragana}\\\\p{IsKatakana}\\\\p{IsHangul}]"
 _TOKENS = (

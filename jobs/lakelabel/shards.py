@@ -22,30 +22,30 @@ if TYPE_CHECKING:
 
 RULE_SHARD = 0
 _TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens")
-_PLANNED_BITS, _LEVEL_BITS, _LEVELS = 32, 10, 3
-MOST_PARTS = 2**_LEVEL_BITS - 1
-"""Parts of one split at most: an id has ten bits for each of three levels, above the 32 of the planned id."""
+LEVELS = (32, 42, 52)
+"""From which bit on an id says the part: of a planned shard, of a part, of a part of a part."""
+
+MOST_PARTS = 2**10 - 1
+"""Parts of one split at most: an id has ten bits for each level, above the 32 of the planned id."""
 
 
 def part_id(parent: int, index: int) -> int:
     """Id of the part of a shard with this index, from 0. Raises ValueError for a shard of the last level."""
-    for level in range(_LEVELS):
-        shift = _PLANNED_BITS + _LEVEL_BITS * level
+    for shift in LEVELS:
         if parent >> shift == 0:
             return parent | (index + 1) << shift
-    raise ValueError(f"shard {parent} has been split {_LEVELS} times, and no part of it can be split again")
+    raise ValueError(f"shard {parent} has been split {len(LEVELS)} times, and no part of it can be split again")
 
 
 def can_be_split(shard: int) -> bool:
     """Whether there are ids for parts of this shard. What was split three times is one document, or documents whose
     hashes are equal."""
-    return shard >> (_PLANNED_BITS + _LEVEL_BITS * (_LEVELS - 1)) == 0
+    return shard >> LEVELS[-1] == 0
 
 
 def parent_id(shard: int) -> int | None:
     """Id of the shard that this one is a part of, None for a planned one."""
-    for level in reversed(range(_LEVELS)):
-        shift = _PLANNED_BITS + _LEVEL_BITS * level
+    for shift in reversed(LEVELS):
         if shard >> shift:
             return shard & ((1 << shift) - 1)
     return None
@@ -69,11 +69,8 @@ class Shard:
     @property
     def name(self) -> str:
         """The id for people: ``12`` as planned, ``12.3.7`` the seventh part of its third."""
-        parts = [self.shard_id & ((1 << _PLANNED_BITS) - 1)]
-        for level in range(_LEVELS):
-            part = self.shard_id >> (_PLANNED_BITS + _LEVEL_BITS * level) & MOST_PARTS
-            parts += [part] if part else []
-        return ".".join(map(str, parts))
+        parts = [self.shard_id >> shift & MOST_PARTS for shift in LEVELS]
+        return ".".join(map(str, [self.shard_id & ((1 << LEVELS[0]) - 1), *filter(None, parts)]))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakelabel.failures import spark_errors
-from lakelabel.tables import Tables, in_list
+from lakelabel.shards import LEVELS
+from lakelabel.tables import Tables, in_list, newest_version
 from lakelabel_udfs.schema import LABELS, OUTCOMES, PROMPTS, QUARANTINE, RUNS, SHARDS
 
 if TYPE_CHECKING:
@@ -26,13 +27,10 @@ _LOOKS = (
     ("prompts", PROMPTS),
 )
 
-_LEVELS = (32, 42, 52)
-"""From which bit on an id says the part: of a planned shard, of a part, of a part of a part (see ``lakelabel.shards``)."""
-
 
 def parent(shard_id: str) -> str:
     """SQL: the id of the shard that this one is a part of, NULL of a planned one."""
-    levels = " ".join(f"WHEN {shard_id} >= {2**bit} THEN {shard_id} % {2**bit}" for bit in reversed(_LEVELS))
+    levels = " ".join(f"WHEN {shard_id} >= {2**bit} THEN {shard_id} % {2**bit}" for bit in reversed(LEVELS))
     return f"CASE {levels} END"
 
 
@@ -41,7 +39,7 @@ def counting(shards: str) -> str:
     ancestors = " AND ".join(
         f"(c.shard_id < {2**bit} OR EXISTS (SELECT 1 FROM {shards} p"
         f" WHERE p.run_id = c.run_id AND p.shard_id = c.shard_id % {2**bit} AND p.state = 'split'))"
-        for bit in _LEVELS
+        for bit in LEVELS
     )
     return f"(SELECT c.* FROM {shards} c WHERE {ancestors})"
 
@@ -110,5 +108,4 @@ class Snapshot:
 
 
 def _pinned(spark: SparkSession, name: str) -> str:
-    version = spark.sql(f"DESCRIBE HISTORY {name} LIMIT 1").select("version").collect()[0]["version"]
-    return f"{name} VERSION AS OF {version}"
+    return f"{name} VERSION AS OF {newest_version(spark, name)}"

@@ -55,8 +55,12 @@ def current_version(spark: SparkSession, name: str) -> DeltaVersion:
     detail = spark.sql(f"DESCRIBE DETAIL {name}").select("format", "id", "properties").collect()[0]
     if detail["format"] != "delta" or detail["id"] is None:
         raise ValueError(f"format {detail['format']}")
-    version = spark.sql(f"DESCRIBE HISTORY {name} LIMIT 1").select("version").collect()[0]["version"]
-    return DeltaVersion(detail["id"], version, FORMAT_PROPERTY in detail["properties"])
+    return DeltaVersion(detail["id"], newest_version(spark, name), FORMAT_PROPERTY in detail["properties"])
+
+
+def newest_version(spark: SparkSession, name: str) -> int:
+    """The newest version of the Delta table with this SQL name."""
+    return int(spark.sql(f"DESCRIBE HISTORY {name} LIMIT 1").select("version").collect()[0]["version"])
 
 
 @dataclass(frozen=True)

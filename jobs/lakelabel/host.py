@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lakelabel_udfs.lineage import status
+
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
@@ -51,10 +53,5 @@ def _stat_of(owner: Row) -> tuple[str, int] | None:
 
 def _stat(pid: int) -> tuple[str, int] | None:
     """State and start time (clock ticks since boot) of a process, None where it has ended."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    # The command's name may hold spaces and brackets; the fields after the last bracket begin with the third.
-    fields = text.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else (fields[0], int(fields[19]))
+    fields = status(pid)
+    return None if fields is None or fields[0] in "ZX" else (fields[0], int(fields[19]))

@@ -1,4 +1,4 @@
-"""The processes above this one, as Linux tells them in /proc."""
+"""Processes as Linux tells them in /proc: those above this one, and what is said of any."""
 
 from __future__ import annotations
 
@@ -12,12 +12,21 @@ def ancestors() -> Iterator[int]:
     pid = os.getppid()
     while pid > 1:
         yield pid
-        try:
-            status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        except OSError:  # it ended meanwhile, or is hidden
+        fields = status(pid)
+        if fields is None:
             return
-        # pid (name) state parent …; a name may hold anything, parentheses too.
-        pid = int(status.rpartition(")")[2].split()[1])
+        pid = int(fields[1])
+
+
+def status(pid: int) -> list[str] | None:
+    """What stands in ``/proc/PID/stat`` from the third field on (proc(5)): state, parent, …, the start in clock ticks since
+    boot at index 19. None of a process that has ended, or is hidden."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # pid (name) state …; a name may hold anything, parentheses too.
+    return text.rpartition(")")[2].split()
 
 
 def arguments(pid: int) -> list[str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lakelabel_udfs.engines.protocol import BadSettings, Engine, EngineDied, EngineLoadFailed, LoadedEngine
 from lakelabel_udfs.outcome import Failure, Outcome
-from lakelabel_udfs.slot import slot
+from lakelabel_udfs.slot import slot, sum_name
 from lakelabel_udfs.specs import EngineSpec, PromptSpec
 from lakelabel_udfs.watchdog import signed, watched
 from lakelabel_udfs.window import label_stream
@@ -169,7 +169,7 @@ def label_batches(
     finally:
         sums["task_seconds"] = time.monotonic() - started
         if telemetry is not None:
-            telemetry.add({**sums, f"slot {slot()}": sums["documents"]})
+            telemetry.add({**sums, sum_name(): sums["documents"]})
 
 
 def _told(error: Exception) -> EngineDied:

@@ -10,6 +10,20 @@ from itertools import pairwise
 from lakelabel_udfs.device import task_gpus
 from lakelabel_udfs.lineage import ancestors, arguments
 
+_SUM = "slot "
+
+
+def sum_name() -> str:
+    """What the sum of the documents that are labelled here is called."""
+    return f"{_SUM}{slot()}"
+
+
+def executor_of(name: str) -> str | None:
+    """The executor's id in the name of such a sum; None for every other sum."""
+    if not name.startswith(_SUM):
+        return None
+    return name.partition(" executor ")[2].partition(" gpu ")[0]
+
 
 def slot() -> str:
     """``HOST executor ID``, as in Spark's ``Lost task 0.0 in stage 1.0 (TID 7) (HOST executor ID)``, and the GPUs that

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
+from lakelabel_udfs.slot import executor_of
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-SLOT = "slot "
-"""What the names of the sums that count a slot's documents begin with; the rest is ``HOST executor ID[ gpu IDS]``."""
 
 
 class Sums(AccumulatorParam[dict[str, float]]):
@@ -42,7 +40,7 @@ class Telemetry:
         """Documents labelled so far by each executor, by its id (``driver`` is a local Spark's)."""
         labelled: dict[str, float] = {}
         for name, amount in list(self.accumulator.value.items()):
-            if name.startswith(SLOT):
-                executor = name.partition(" executor ")[2].partition(" gpu ")[0]
+            executor = executor_of(name)
+            if executor is not None:
                 labelled[executor] = labelled.get(executor, 0.0) + amount
         return labelled

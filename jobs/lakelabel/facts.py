@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 
 from lakelabel.ledger import Run
 from lakelabel.plan import model_facts
+from lakelabel.shards import TOKENS
 from lakelabel.tables import Tables, in_list
 from lakelabel_udfs.outcome import CONTENT_FAILURES
 from lakelabel_udfs.schema import OUTCOMES, QUEUE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+_CARRIED = ("doc_id", "doc_hash", "content_hash", "prior_attempts", "first_failed_at")
+"""What a fact takes over from its document's row of the queue."""
 
 _JUDGEMENT = ("label", "confidence", "confidence_source", "margin", "label_mass", "scores")
 
@@ -90,32 +94,13 @@ def inferred(rows: DataFrame, stamp: Stamp, gate: Gate) -> DataFrame:
 def ruled(spark: SparkSession, tables: Tables, stamp: Stamp) -> DataFrame:
     """Facts of the documents that plan decided by a rule."""
     rows = queued(spark, tables, stamp.run.run_id, "rule")
-    own = rows.selectExpr(
-        *("doc_id", "doc_hash", "content_hash", "prior_attempts", "first_failed_at", "failure_code", "failure_message"),
-        "current_timestamp() AS decided_at",
-        *_nulls("label", "confidence", "confidence_source", "margin", "label_mass", "scores", "calibration_id"),
-        *_nulls("model_id", "model_revision", "engine", "copied_from"),
-        *_nulls("prompt_tokens", "cached_tokens", "completion_tokens"),
-        "'rule' AS tier",
-        "failure_code AS code",
-        "failure_message AS message",
-    )
-    return _stamped(own, stamp)
+    own = _failed(rows, "failure_code", "failure_message")
+    return _stamped(own.selectExpr("*", "'rule' AS tier", *_nulls("model_id", "model_revision")), stamp)
 
 
 def condemned(rows: DataFrame, stamp: Stamp, code: str, message: str) -> DataFrame:
     """Facts of queued documents that no engine survived: the code is the driver's word, under the run's model."""
-    run = stamp.run
-    own = rows.selectExpr(
-        *("doc_id", "doc_hash", "content_hash", "prior_attempts", "first_failed_at"),
-        "current_timestamp() AS decided_at",
-        *_nulls("label", "confidence", "confidence_source", "margin", "label_mass", "scores", "calibration_id"),
-        *_nulls("engine", "copied_from", "prompt_tokens", "cached_tokens", "completion_tokens"),
-        f"{in_list([code])} AS code",
-        f"{in_list([message])} AS message",
-        *_nulls("failure_code", "failure_message"),
-    )
-    return _stamped(_by_model(own, run), stamp)
+    return _stamped(_by_model(_failed(rows, in_list([code]), in_list([message])), stamp.run), stamp)
 
 
 def copied(spark: SparkSession, tables: Tables, stamp: Stamp, gate: Gate) -> DataFrame:
@@ -125,9 +110,7 @@ def copied(spark: SparkSession, tables: Tables, stamp: Stamp, gate: Gate) -> Dat
     no answer for later runs, and the only one that its copies in this run can have.
     """
     run = stamp.run
-    waiting = queued(spark, tables, run.run_id, "copy").select(
-        "doc_id", "doc_hash", "content_hash", "prior_attempts", "first_failed_at"
-    )
+    waiting = queued(spark, tables, run.run_id, "copy").select(*_CARRIED)
     known = model_facts(spark, tables, run.prompt_version, run.model_id, run.model_revision)
     source = (
         known.where(f"{gate.settles()} OR run_id = {in_list([run.run_id])}")
@@ -142,15 +125,24 @@ def copied(spark: SparkSession, tables: Tables, stamp: Stamp, gate: Gate) -> Dat
         .where("nth = 1")
         .drop("nth")
     )
-    rows = waiting.join(source, "content_hash").selectExpr(
-        "*", "current_timestamp() AS decided_at", *_nulls("prompt_tokens", "cached_tokens", "completion_tokens")
-    )
+    rows = waiting.join(source, "content_hash").selectExpr("*", "current_timestamp() AS decided_at", *_nulls(*TOKENS))
     return _stamped(_judged(rows, gate), stamp)
 
 
 def queued(spark: SparkSession, tables: Tables, run_id: str, kind: str) -> DataFrame:
     """The rows of the queue of one run and kind."""
     return tables.read(spark, QUEUE).where(f"run_id = {in_list([run_id])} AND kind = {in_list([kind])}")
+
+
+def _failed(rows: DataFrame, code: str, message: str) -> DataFrame:
+    """Failures of queued documents that no engine spoke of; code and message are SQL."""
+    return rows.selectExpr(
+        *_CARRIED,
+        "current_timestamp() AS decided_at",
+        *_nulls(*_JUDGEMENT, "calibration_id", "engine", "copied_from", *TOKENS),
+        f"{code} AS code",
+        f"{message} AS message",
+    )
 
 
 def _by_model(rows: DataFrame, run: Run) -> DataFrame:

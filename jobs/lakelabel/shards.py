@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from lakelabel.ledger import Run
 
 RULE_SHARD = 0
-_TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens")
+TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens")
+"""What an engine counts of each document, and the ledger of each accepted attempt."""
+
 LEVELS = (32, 42, 52)
 """From which bit on an id says the part: of a planned shard, of a part, of a part of a part."""
 
@@ -130,7 +132,7 @@ class Shards:
     def complete(self, run: Run, shards: Sequence[Shard]) -> list[Complete]:
         """For each of these shards an attempt whose rows in the table, counted and distinct, are the shard's documents."""
         expected = {shard.shard_id: shard.documents for shard in shards}
-        counts = [f"sum({kind}) AS {kind}" for kind in _TOKENS]
+        counts = [f"sum({kind}) AS {kind}" for kind in TOKENS]
         rows = (
             self._outcomes(run)
             .where(f"shard_id IN ({_numbers(list(expected))})")
@@ -141,7 +143,7 @@ class Shards:
         found: dict[int, Complete] = {}
         for row in sorted(rows, key=lambda row: str(row["attempt"])):
             if row["n"] == row["n_distinct"] == expected[row["shard_id"]]:
-                tokens = tuple(row[kind] for kind in _TOKENS)
+                tokens = tuple(row[kind] for kind in TOKENS)
                 found.setdefault(row["shard_id"], Complete(row["shard_id"], row["attempt"], tokens))
         return list(found.values())
 
@@ -150,7 +152,7 @@ class Shards:
 
         ``seconds`` are the wall seconds of the attempts' jobs, by attempt, where they are known.
         """
-        columns = ("shard_id", "attempt", *_TOKENS, "seconds")
+        columns = ("shard_id", "attempt", *TOKENS, "seconds")
         source = values_sql(columns, [(c.shard_id, c.attempt, *c.tokens, seconds.get(c.attempt)) for c in complete])
         ids = _numbers([c.shard_id for c in complete])
         self._write(
@@ -159,7 +161,7 @@ class Shards:
             f"ON t.run_id = {in_list([run.run_id])} AND t.shard_id IN ({ids}) AND t.shard_id = s.shard_id "
             "WHEN MATCHED AND t.state = 'pending' THEN UPDATE SET t.state = 'accepted', t.attempt = s.attempt, "
             "t.seconds = s.seconds, t.updated_at = current_timestamp(), "
-            + ", ".join(f"t.{kind} = s.{kind}" for kind in _TOKENS),
+            + ", ".join(f"t.{kind} = s.{kind}" for kind in TOKENS),
         )
 
     def fail(self, run: Run, shard: Shard) -> None:

@@ -164,11 +164,11 @@ def _work(
             else:
                 result = run(spark, job, terminal, plan_only, interrupt).as_dict()
     except KeyboardInterrupt:
-        raise Interrupted("interrupted; start again to go on") from None
+        raise Interrupted from None
     except RunFailed as error:
         # A plan that was cancelled by a signal fails in Spark's words.
         if interrupt.asked and not isinstance(error, Interrupted):
-            raise Interrupted("interrupted; start again to go on") from None
+            raise Interrupted from None
         raise
     print(json.dumps(result) if as_json else _readable(result), flush=True)
 

@@ -15,7 +15,7 @@ from lakelabel.lease import Lease
 from lakelabel.ledger import Ledger, Run
 from lakelabel.merge import Facts
 from lakelabel.points import around
-from lakelabel.sanity import Answer
+from lakelabel.sanity import ANSWER, IS_ANSWERED, Answer
 from lakelabel.shards import Shard
 from lakelabel.tables import Tables
 
@@ -60,8 +60,7 @@ class Committer:
 
     def _merge(self, facts: Facts) -> Counter[Answer]:
         rows = self.spark.sql(
-            "SELECT failure_code, CASE WHEN failure_code IS NULL THEN label END AS answer, count(*) AS n, "
-            "count_if(tier <> 'rule' AND copied_from IS NULL) AS own "
+            f"SELECT failure_code, {ANSWER} AS answer, count(*) AS n, count_if({IS_ANSWERED}) AS own "
             f"FROM {facts.source(self.tables, 'true')} GROUP BY ALL"
         ).collect()
         labels = sum(row["n"] for row in rows if row["failure_code"] is None)

@@ -73,6 +73,9 @@ class RunFailed(LakelabelError):
 class Interrupted(RunFailed):
     """A signal asked for the end; what was accepted is committed, and starting again goes on."""
 
+    def __init__(self, text: str = "interrupted; start again to go on") -> None:
+        super().__init__(text)
+
 
 class SettingsError(LakelabelError):
     """Settings or arguments are wrong, and nothing was touched.

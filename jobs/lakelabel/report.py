@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from lakelabel.ledger import Run, accepted_facts
+from lakelabel.sanity import ANSWER
 from lakelabel.shards import Shard
 from lakelabel.tables import Tables, in_list
 
@@ -136,8 +137,7 @@ def _answers(spark: SparkSession, tables: Tables, run: Run) -> list[Row]:
     return (
         accepted_facts(spark, tables, run.prompt_version)
         .where(f"run_id = {in_list([run.run_id])}")
-        # The best label of a failure is no answer, and would multiply the rows that come back.
-        .groupBy("failure_code", expr("CASE WHEN failure_code IS NULL THEN label END AS label"))
+        .groupBy("failure_code", expr(f"{ANSWER} AS label"))
         .agg(*(expr(text) for text in ("count(*) AS n", *sums)))
         .collect()
     )

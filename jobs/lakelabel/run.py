@@ -74,7 +74,7 @@ def _go_on(work: Work, plan_only: bool) -> Iterator[tuple[Run, Tally]]:
     for run in work.ledger.runs(job.prompt_version):
         if run.state == "planning":
             work.reporter.say(f"run {run.run_id} was never planned to its end: closed")
-            work.ledger.close_shards(run, "pending")
+            work.ledger.close_shards(run)
             work.drop_queue(run)
             work.ledger.move_run(run.run_id, "planning", "closed")
         elif run.state == "ready" and (run.settings_digest != job.settings_digest or work.ledger.is_closing(run)):

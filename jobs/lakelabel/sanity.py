@@ -12,6 +12,12 @@ from lakelabel.sections import Stop
 Answer = tuple[str | None, str | None]
 """A failure code and None, or None and a label."""
 
+ANSWER = "CASE WHEN failure_code IS NULL THEN label END"
+"""SQL: the label of a fact that is one; the best label of a failure is no answer, and would multiply the groups."""
+
+IS_ANSWERED = "tier <> 'rule' AND copied_from IS NULL"
+"""SQL: whether it was an engine that answered, and no rule or copy."""
+
 
 @dataclass
 class Sanity:

@@ -192,9 +192,9 @@ class Shards:
         ids = _numbers([shard.shard_id for shard in shards])
         self._move_shards("shards.commit", run.run_id, f"shard_id IN ({ids}) AND state = 'accepted'", "committed")
 
-    def close_shards(self, run: Run, *states: str) -> None:
-        """Close all shards of a run in these states, in one update: no attempt of a closed one counts or ever will."""
-        self._move_shards("shards.close", run.run_id, f"state IN ({in_list(states)})", "closed")
+    def close_shards(self, run: Run) -> None:
+        """Close all pending shards of a run, in one update: no attempt of a closed one counts or ever will."""
+        self._move_shards("shards.close", run.run_id, "state = 'pending'", "closed")
 
     def is_closing(self, run: Run) -> bool:
         """Whether an earlier start began to close this run: it must not be gone on with, whatever its settings."""

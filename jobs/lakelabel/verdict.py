@@ -37,7 +37,6 @@ def ways(documents: int, most: int) -> int:
 
 @dataclass
 class _Suspect:
-    shard: Shard
     code: Code
     slots: set[str]
 
@@ -60,7 +59,7 @@ class Verdicts:
         self._in_a_row[slot] = self._in_a_row.get(slot, 0) + 1
         if shard.documents > 1 and can_be_split(shard.shard_id):
             return "split"
-        suspect = self._suspects.setdefault(shard.shard_id, _Suspect(shard, code, set()))
+        suspect = self._suspects.setdefault(shard.shard_id, _Suspect(code, set()))
         suspect.code = code
         suspect.slots.add(slot)
         return "wait" if shard.tries + 1 >= _DEATHS_ALONE else "again"

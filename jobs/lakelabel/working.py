@@ -17,7 +17,7 @@ from lakelabel.labelling import Labelling
 from lakelabel.ledger import Run, accepted_facts
 from lakelabel.points import around
 from lakelabel.report import Tally, tally
-from lakelabel.sanity import Sanity
+from lakelabel.sanity import ANSWER, IS_ANSWERED, Answer, Sanity
 from lakelabel.settling import adopt, settle
 from lakelabel.shards import Shard
 from lakelabel.spending import Spending
@@ -87,7 +87,7 @@ def finish_run(work: Work, run: Run) -> Tally:
 
 def close_run(work: Work, run: Run) -> None:
     """End a ready run whose settings are not this job's: commit what it accepted, and close the rest for good."""
-    work.ledger.close_shards(run, "pending")
+    work.ledger.close_shards(run)
     committer = Committer(work.spark, work.tables, work.ledger, work.lease)
     committer.commit(run, work.ledger.shards(run.run_id))
     # The queue holds text, and nobody looks at a closed run again.
@@ -129,12 +129,12 @@ def _spending(work: Work, run: Run) -> Spending:
     return spending
 
 
-def _answers(work: Work, run: Run) -> Counter[tuple[str | None, str | None]]:
+def _answers(work: Work, run: Run) -> Counter[Answer]:
     """What the engine has answered in the run's accepted shards."""
     rows = (
         accepted_facts(work.spark, work.tables, run.prompt_version)
-        .where(f"run_id = {in_list([run.run_id])} AND tier <> 'rule' AND copied_from IS NULL")
-        .selectExpr("failure_code", "CASE WHEN failure_code IS NULL THEN label END AS answer")
+        .where(f"run_id = {in_list([run.run_id])} AND {IS_ANSWERED}")
+        .selectExpr("failure_code", f"{ANSWER} AS answer")
         .groupBy("failure_code", "answer")
         .count()
         .collect()
@@ -145,7 +145,7 @@ def _answers(work: Work, run: Run) -> Counter[tuple[str | None, str | None]]:
 def _append(work: Work, run: Run, shard: Shard) -> Attempt:
     """Append the facts of a shard that needs no engine: those of rules, and copies."""
     if work.interrupt.asked:
-        raise Interrupted("interrupted; start again to go on")
+        raise Interrupted
     began = time.monotonic()
     stamp = Stamp(run, shard.shard_id, str(uuid.uuid4()))
     rows: DataFrame

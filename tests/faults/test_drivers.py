@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
 
@@ -102,12 +101,10 @@ FINISHING = ("outcomes.copy", "queue.drop", "runs.finish", "leases.release")
 UPDATING = ("labels.update", "quarantine.update")
 
 
-@contextmanager
-def zombies(site: Site) -> Iterator[list[Start]]:
-    """A list for starts that stand still; after the block others finish, change the same rows, and then each start of
-    the list is continued, must stop by itself, and must have changed nothing."""
-    stopped: list[Start] = []
-    yield stopped
+def others_go_on_and_they_wake(site: Site, scenario: str, stopped: list[Start]) -> None:
+    """Others finish and change the same rows; then each start that stood still is continued, must stop by itself, and must
+    have changed nothing."""
+    at = time.monotonic()
     site.runs(SHORT)
     # Rows that the stopped ones were about to write are changed: relabelled, made failures, mended.
     site.write(edited(site.documents))
@@ -120,6 +117,7 @@ def zombies(site: Site) -> Iterator[list[Start]]:
         assert code in (1, 3) or (code == 0 and was_done), f"exit {code} after {start.points[-3:]}\n{start.stderr}"
         assert "Traceback" not in start.stderr, start.stderr
         assert site.states() == before, start.points[-3:]
+    holds(site, scenario, len(stopped), at)
 
 
 def stopped_before(site: Site, commits: tuple[str, ...]) -> list[Start]:
@@ -138,10 +136,7 @@ def test_a_driver_that_wakes_after_its_lease(make: Make) -> None:
     """A driver that stands still past its lease, before any commit, and goes on after others have finished and have
     changed the same rows, stops by itself and changes nothing: no label that became a failure comes back."""
     site = make(corpus(360), shards=72)
-    with zombies(site) as stopped:
-        stopped += stopped_before(site, LABELLING + FINISHING)
-        at = time.monotonic()
-    holds(site, "stopped past the lease", len(stopped), at)
+    others_go_on_and_they_wake(site, "stopped past the lease", stopped_before(site, LABELLING + FINISHING))
 
 
 @pytest.mark.slow
@@ -151,10 +146,7 @@ def test_a_driver_that_wakes_after_its_lease_while_rows_change(make: Make) -> No
     site = make(corpus(240))
     site.runs()
     site.write(site.documents | {f"d{i:05}": f"once more {i}" for i in range(0, 240, 3)})
-    with zombies(site) as stopped:
-        stopped += stopped_before(site, UPDATING)
-        at = time.monotonic()
-    holds(site, "stopped past the lease, changing rows", len(stopped), at)
+    others_go_on_and_they_wake(site, "stopped past the lease, changing rows", stopped_before(site, UPDATING))
 
 
 @pytest.mark.slow
@@ -162,11 +154,9 @@ def test_a_driver_that_wakes_after_its_lease_while_rows_change(make: Make) -> No
 def test_a_driver_that_stands_still_inside_a_merge(make: Make) -> None:
     """A MERGE that had read its tables before the others wrote, and commits after them, is refused by Delta."""
     site = make(corpus(240))
-    with zombies(site) as stopped:
-        for milliseconds in (50, 100, 200, 400, 800):
-            start = site.start(SHORT).reaches("before labels.insert")
-            time.sleep(milliseconds / 1000)
-            start.signal(signal.SIGSTOP, group=True)
-            stopped.append(start)
-        at = time.monotonic()
-    holds(site, "stopped past the lease inside a MERGE", len(stopped), at)
+    stopped = []
+    for milliseconds in (50, 100, 200, 400, 800):
+        start = site.start(SHORT).reaches("before labels.insert")
+        time.sleep(milliseconds / 1000)
+        stopped.append(start.signal(signal.SIGSTOP, group=True))
+    others_go_on_and_they_wake(site, "stopped past the lease inside a MERGE", stopped)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,6 +46,21 @@ def until(condition: Any) -> bool:
     while time.monotonic() < end and not condition():
         time.sleep(0.01)
     return bool(condition())
+
+
+@contextmanager
+def stuck_at_a_beat(monkeypatch: pytest.MonkeyPatch, seconds: int) -> Iterator[Told]:
+    """A lease whose first beat has got stuck; after its end it has appended nothing else."""
+    monkeypatch.setattr(leases, "_LAST_BEAT_SECONDS", 0.1)
+    lease = Told(seconds)
+    lease.goes_on.clear()
+    try:
+        with lease:
+            assert until(lambda: lease.events == ["beat"])
+            yield lease
+        assert lease.events == ["beat"]
+    finally:
+        lease.goes_on.set()
 
 
 def end(lease: Lease, error: BaseException | None) -> None:
@@ -107,32 +123,17 @@ def test_without_a_fence_a_newer_owner_is_no_reason_to_stop() -> None:
 
 def test_a_beat_that_is_stuck_loses_the_lease_and_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver's own clock says so, whatever the beat's thread waits for; the end does not wait for it either."""
-    monkeypatch.setattr(leases, "_LAST_BEAT_SECONDS", 0.1)
-    lease = Told(1)
-    lease.goes_on.clear()
-    try:
-        with lease:
-            assert until(lambda: lease.events == ["beat"])
+    with stuck_at_a_beat(monkeypatch, 1) as lease:
+        lease.check()
+        time.sleep(1.1)
+        with pytest.raises(Fenced, match="could not be renewed for 1 s"):
             lease.check()
-            time.sleep(1.1)
-            with pytest.raises(Fenced, match="could not be renewed for 1 s"):
-                lease.check()
-        assert lease.events == ["beat"]
-    finally:
-        lease.goes_on.set()
 
 
 def test_a_stuck_beat_might_come_after_the_release_so_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next driver sees a process that has ended."""
-    monkeypatch.setattr(leases, "_LAST_BEAT_SECONDS", 0.1)
-    lease = Told(3)
-    lease.goes_on.clear()
-    try:
-        with lease:
-            assert until(lambda: lease.events == ["beat"])
-        assert lease.events == ["beat"]
-    finally:
-        lease.goes_on.set()
+    with stuck_at_a_beat(monkeypatch, 3):
+        pass
 
 
 def test_transactions_grow_within_an_epoch_and_with_every_epoch() -> None:

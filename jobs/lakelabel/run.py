@@ -78,7 +78,9 @@ def _go_on(work: Work, plan_only: bool) -> Iterator[tuple[Run, Tally]]:
             work.drop_queue(run)
             work.ledger.move_run(run.run_id, "planning", "closed")
         elif run.state == "ready" and (run.settings_digest != job.settings_digest or work.ledger.is_closing(run)):
-            work.reporter.say(f"run {run.run_id} has other settings: what it accepted is committed, the rest is closed")
+            work.reporter.say(
+                f"run {run.run_id} has other settings: what it has labelled is committed, the rest is closed"
+            )
             close_run(work, run)
         elif run.state == "ready":
             work.reporter.say(f"run {run.run_id} goes on")

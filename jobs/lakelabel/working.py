@@ -86,7 +86,8 @@ def finish_run(work: Work, run: Run) -> Tally:
 
 
 def close_run(work: Work, run: Run) -> None:
-    """End a ready run whose settings are not this job's: commit what it accepted, and close the rest for good."""
+    """End a ready run whose settings are not this job's: commit what it paid for, and close the rest for good."""
+    adopt(work, run, _pending(work.ledger.shards(run.run_id)), {})
     work.ledger.close_shards(run)
     committer = Committer(work.spark, work.tables, work.ledger, work.lease)
     committer.commit(run, work.ledger.shards(run.run_id))

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from lakelabel.delta import retried
 from tests.faults.checks import holds
 from tests.faults.documents import corpus, verdict
 from tests.faults.harness import Site
@@ -43,7 +44,7 @@ def test_a_source_that_moves_during_the_run(make: Make, name: str) -> None:
 
 
 def test_settings_that_change_after_a_crash(make: Make) -> None:
-    """A run that was killed is closed by a start with other settings; what it had accepted is not paid for again."""
+    """A run that was killed is closed by a start with other settings; what it had labelled is not paid for again."""
     site = make(corpus(240))
     site.start().reaches("after shards.accept", 3).kill()
     at = time.monotonic()
@@ -69,7 +70,7 @@ def small_disk(folder: Path, kilobytes: int) -> Iterator[Path]:
 def test_a_disk_that_is_full(make: Make) -> None:
     """A disk that fills up under `outcomes` ends the run with exit 1 and a reason in words; once there is room, the next
     start goes on."""
-    site = make(corpus(240))
+    site = make(corpus(240), planned=False)
     with small_disk(site.root / "outcomes", 256) as disk:
         start = site.start().ends(1)
         at = time.monotonic()
@@ -86,13 +87,16 @@ def test_labels_that_another_process_writes_and_rewrites(make: Make, spark: Spar
     site = make(corpus(240))
     start = site.start().reaches("after labels.insert")
     name = f"delta.`{site.root}/labels`"
-    foreign = spark.sql(f"SELECT * FROM {name} LIMIT 1").selectExpr(
+    one = spark.sql(f"SELECT * FROM {name} LIMIT 1")
+    # From memory, or each append would be one that has read the table.
+    foreign = spark.createDataFrame(one.collect(), one.schema).selectExpr(
         *("* EXCEPT (prompt_version)", "'foreign-000000000000' AS prompt_version")
     )
     at, optimized = time.monotonic(), 0
     while start.process.poll() is None:
         foreign.write.format("delta").mode("append").save(f"{site.root}/labels")
-        optimized += spark.sql(f"OPTIMIZE {name}").selectExpr("metrics.numFilesRemoved AS n").collect()[0]["n"]
+        metrics = retried(lambda: spark.sql(f"OPTIMIZE {name}").selectExpr("metrics.numFilesRemoved AS n").collect())
+        optimized += metrics[0]["n"]
     start.ends(0)
     assert optimized > 10
     spark.sql(f"DELETE FROM {name} WHERE prompt_version = 'foreign-000000000000'")
@@ -139,7 +143,8 @@ def test_status_from_another_process(make: Make) -> None:
         found = site.start(command="status").ends(0).report["prompt_versions"][0]
         return {"lease": found["lease"]["state"], **{key: found["runs"][0][key] for key in ("state", "documents")}}
 
-    start = site.start().reaches("after shards.accept", 3)
+    # Its third commit never ends, so that it is seen while it runs however long it takes to look.
+    start = site.start(fault="after shards.accept:hang:3").reaches("after shards.accept", 3)
     running = asked()
     start.kill()
     at = time.monotonic()

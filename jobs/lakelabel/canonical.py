@@ -49,6 +49,13 @@ def masked(value: object, name: str = "") -> object:
     return value
 
 
+def public(value: object, key: str) -> object:
+    """Return what a message may show of `value`, which stands under the dotted `key`: a misspelt `engine.hf_tokn` must
+    not print the token either."""
+    shown = masked(value, key.rpartition(".")[2])
+    return value if shown == value else shown
+
+
 def _names_a_secret(name: str) -> bool:
     words = [word.lower() for word in _WORD.findall(name)]
     is_bound = words[:1] == ["max"]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from lakelabel.canonical import MASK, masked
+from lakelabel.canonical import public
 from lakelabel.errors import MISSING, Problem, SettingsError
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -48,19 +48,13 @@ def _problems(detail: ErrorDetails, model: type[BaseModel], prefix: str) -> Iter
     if detail["type"] == _OURS and "below" in context:
         for problem in context["below"]:
             below = f"{key}{problem.key}"
-            yield Problem(below, _public(problem.value, below), problem.remedy)
+            yield Problem(below, public(problem.value, below), problem.remedy)
     elif detail["type"] == "missing":
         yield Problem(key, MISSING, "give it")
     elif detail["type"] == "extra_forbidden":
-        yield Problem(key, _public(value, key), _unknown(key, model, prefix))
+        yield Problem(key, public(value, key), _unknown(key, model, prefix))
     else:
-        yield Problem(key, _public(value, key), _remedy(detail["type"], context, value))
-
-
-def _public(value: object, key: str) -> object:
-    """A misspelt `engine.hf_tokn` must not print the token either: what may be a secret is masked in messages."""
-    shown = masked(value, key.rpartition(".")[2])
-    return MASK if shown == MASK else value if shown == value else shown
+        yield Problem(key, public(value, key), _remedy(detail["type"], context, value))
 
 
 def _unknown(key: str, model: type[BaseModel], prefix: str) -> str:

@@ -38,8 +38,9 @@ class Here:
         return self._ran_here(owner) and _stat_of(owner) is None
 
     def is_running(self, owner: Row) -> bool:
-        """Whether the owner ran here and its process goes on; one that was stopped (SIGSTOP) does not."""
-        stat = _stat_of(owner) if self._ran_here(owner) else None
+        """Whether the owner runs here in another process; one that was stopped (SIGSTOP) does not run. What this process
+        itself took before and never gave back, its beats tell."""
+        stat = _stat_of(owner) if self._ran_here(owner) and owner["pid"] != self.pid else None
         return stat is not None and stat[0] not in "tT"
 
     def _ran_here(self, owner: Row) -> bool:

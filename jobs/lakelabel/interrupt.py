@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from types import FrameType
 
 _STDERR = 2
+_AGAIN_SECONDS = 1.0
 
 
 class Interrupt:
-    """Whether this process was asked to stop. ``on_stop`` is called once, on a thread of its own: a signal comes in the
-    middle of whatever call into the JVM is under way, and another call on that thread would break it."""
+    """Whether this process was asked to stop. ``on_stop`` is called on a thread of its own, for a signal comes in the
+    middle of whatever call into the JVM is under way, and another call on that thread would break it; and it is called every
+    second, for between two steps of a plan there is nothing that it could cancel."""
 
     def __init__(self) -> None:
         self._asked = threading.Event()
@@ -45,7 +48,9 @@ class Interrupt:
 
     def _listen(self) -> None:
         self._first.get()
-        self.ask()
+        while True:
+            self.ask()
+            time.sleep(_AGAIN_SECONDS)
 
     def _signalled(self, _number: int, _frame: FrameType | None) -> None:
         self._signals += 1

@@ -122,11 +122,9 @@ def open_job(spark: SparkSession, settings: Settings, task: Task, options: Optio
     if options.retry:
         check_ready_to_retry(spark, job)
     if job.have_tables:
-        ledger = Ledger(spark, tables)
-        writer = ledger.newest_writer(job.prompt_version)
-        if writer is not None:
-            _check_unchanged(job, writer)
-        if any(run.settings_digest == job.settings_digest for run in ledger.runs(job.prompt_version)):
+        check_unchanged(spark, job)
+        runs = Ledger(spark, tables).runs(job.prompt_version)
+        if any(run.settings_digest == job.settings_digest for run in runs):
             return job  # an earlier start has checked this prompt with this model
     if settings.engine.kind == "vllm":
         _check_prompt(job)
@@ -213,18 +211,36 @@ def _check_prompt(job: Job) -> None:
         raise SettingsError("engine.model", spec.model, remedy) from error
 
 
-def _check_unchanged(job: Job, last: Run) -> None:
-    model = (job.model.model_id, job.model.model_revision)
-    if model != (last.model_id, last.model_revision) and not job.options.allow_model_change:
+def check_unchanged(spark: SparkSession, job: Job) -> None:
+    """Raise SettingsError where this prompt_version was labelled by another model, or from another source, and the options
+    do not allow it."""
+    last = Ledger(spark, job.tables).newest_writer(job.prompt_version)
+    if last is None:
+        return
+    if not _is_of_model(job, last):
         raise SettingsError(
             "engine.model",
             job.settings.engine.model,
             f"{job.prompt_version} was labelled by {last.model_id} (revision {last.model_revision}) and this is "
-            f"{model[0]} (revision {model[1]}); go back to it, or give --allow-model-change",
+            f"{job.model.model_id} (revision {job.model.model_revision}); go back to it, or give --allow-model-change",
         )
-    if job.source.table != last.source_table and not job.options.allow_source_change:
+    if not _is_of_source(job, last):
         raise SettingsError(
             "source.table",
             job.settings.source.table,
             f"{job.prompt_version} labels {last.source_table}; go back to it, or give --allow-source-change",
         )
+
+
+def may_stand_beside(job: Job, run: Run) -> bool:
+    """Whether what another run has written may be labels of this job's prompt_version as well: see ``check_unchanged``."""
+    return _is_of_model(job, run) and _is_of_source(job, run)
+
+
+def _is_of_model(job: Job, run: Run) -> bool:
+    same = (job.model.model_id, job.model.model_revision) == (run.model_id, run.model_revision)
+    return same or job.options.allow_model_change
+
+
+def _is_of_source(job: Job, run: Run) -> bool:
+    return job.source.table == run.source_table or job.options.allow_source_change

@@ -101,10 +101,9 @@ class Labelling:
         complaint = self._sanity.complaint()
         if complaint is not None:
             return Stopped(f"run {self._run.run_id} has gone wrong: {complaint}")
-        tokens = sum(shard.tokens for job in self._jobs.values() for shard in job)
-        # Asked only when the next shard could begin: until then more of what is in flight is behind it.
-        following = self._pending[0].tokens if self._pending and self._running() < self._work.slots else 0
-        if self._spending.is_used_up() or (following and not self._spending.allows(tokens + following)):
+        # The next shard is waited with while others are in flight: they may cost less than was expected of them.
+        is_next = self._pending and not self._jobs
+        if self._spending.is_used_up() or (is_next and not self._can_pay()):
             return Stopped(
                 f"cost.budget of {self._spending.budget:g} is used up but for what the next shard needs: run "
                 f"{self._run.run_id} has cost {self._spending.cost or 0.0:.4g}"
@@ -120,7 +119,7 @@ class Labelling:
         if PROBE not in self._jobs.values() and running < self._work.slots and self._deaths.want_probe(idle):
             self._jobs[labellers.submit(self._probe)] = PROBE
             running += 1
-        while self._pending and running < self._work.slots:
+        while self._pending and running < self._work.slots and self._can_pay():
             shards = self._next(self._work.slots - running)
             self._jobs[labellers.submit(self._labeller.label, shards)] = tuple(shards)
             running += len(shards)
@@ -138,8 +137,15 @@ class Labelling:
         wanted = min(free, math.ceil(self._work.slots * _SECONDS_A_COMMIT / seconds))
         shards = [first]
         while len(shards) < wanted and self._pending and self._pending[0].shard_id not in self._deaths.alone:
+            if not self._can_pay(sum(shard.tokens for shard in shards)):
+                break
             shards.append(self._pending.popleft())
         return shards
+
+    def _can_pay(self, more: int = 0) -> bool:
+        """Whether the budget allows the next pending shard, beside what is in flight and so many tokens ``more``."""
+        in_flight = sum(shard.tokens for job in self._jobs.values() for shard in job)
+        return self._spending.allows(in_flight + more + self._pending[0].tokens)
 
     def _probe(self) -> list[Attempt]:
         self._labeller.probe()

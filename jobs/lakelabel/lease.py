@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from lakelabel.errors import Fenced, LeaseHeld
 from lakelabel.host import Here
 from lakelabel.points import around
 from lakelabel.tables import Tables, in_list, values_sql
-from lakelabel_udfs.schema import LABELS, LEASES, QUARANTINE
+from lakelabel_udfs.schema import LABELS, LEASES, QUARANTINE, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -26,6 +27,8 @@ _GRACE_SECONDS = 300
 
 _LAST_BEAT_SECONDS = 30.0
 """A beat that takes longer is stuck, and no reason to wait for ever."""
+
+_AGAIN_SECONDS = 1.0
 
 _POOL = "lakelabel-beat"
 
@@ -39,7 +42,7 @@ class Lease:
     lost or something of this driver may still be writing.
 
     ``holding`` says for which run engines are held and for how many slot-seconds so far; beats carry it, so that what a
-    run has cost survives its driver. ``on_lost`` is called once, on the beat's thread, when the lease is lost.
+    run has cost survives its driver. ``on_lost`` is called on the beat's thread, again and again, once the lease is lost.
     """
 
     def __init__(self, spark: SparkSession, tables: Tables, prompt_version: str, seconds: int, here: Here) -> None:
@@ -157,7 +160,10 @@ class Lease:
                 self.check()
             except Fenced:
                 self.on_lost()
-                return
+                break
+        # What began just after it was told is told again: between two steps of a plan nothing is there to be cancelled.
+        while self._lost is not None and not self._ended.wait(_AGAIN_SECONDS):
+            self.on_lost()
 
     def _renew(self, began: float) -> None:
         """Append a beat, and look whether a newer owner has come. A stopped driver that goes on finds out by its clock."""
@@ -228,10 +234,14 @@ class Lease:
     def _set_fence(self) -> None:
         """Append nothing under this epoch's txnVersion: Delta then skips every MERGE that the former owner still sends."""
         for table in (LABELS, QUARANTINE):
-            nothing = self._tables.read(self._spark, table).limit(0)
-            writer = nothing.write.format("delta").mode("append").option("txnAppId", self.prompt_version)
             with around(f"{table.name}.fence"):
-                self._tables.write(writer.option("txnVersion", self.next_txn()), table)
+                # Against the very driver that it is to keep out, which may be in the middle of a MERGE.
+                retried(partial(self._append_nothing, table))
+
+    def _append_nothing(self, table: Table) -> None:
+        writer = self._tables.read(self._spark, table).limit(0).write.format("delta").mode("append")
+        options = {"txnAppId": self.prompt_version, "txnVersion": str(self.next_txn())}
+        self._tables.write(writer.options(**options), table)
 
     def _append(self, event: str) -> None:
         row = self._spark.sql(

@@ -6,6 +6,7 @@ Every step that two drivers could both take is a conditional update, and who won
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakelabel.canonical import canonical_json
@@ -13,7 +14,7 @@ from lakelabel.errors import RunFailed
 from lakelabel.points import around
 from lakelabel.shards import Shards
 from lakelabel.tables import Tables, in_list, values_sql
-from lakelabel_udfs.schema import OUTCOMES, RUNS, SHARDS
+from lakelabel_udfs.schema import OUTCOMES, QUEUE, RUNS, SHARDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -104,6 +105,22 @@ class Ledger(Shards):
             .collect()
         )
         return [f"{row['run_id']} ({row['prompt_version']})" for row in rows]
+
+    def left_behind(self, prompt_version: str) -> list[Run]:
+        """Ended runs that have pending shards or a queue: of a driver that woke in the middle of a plan that another one
+        had closed meanwhile."""
+        read = partial(self._tables.read, self._spark)
+        left = (
+            read(SHARDS).where("state = 'pending'").select("run_id").unionAll(read(QUEUE).select("run_id").distinct())
+        )
+        rows = (
+            read(RUNS)
+            .where(f"prompt_version = {in_list([prompt_version])} AND state IN ('closed', 'finished')")
+            .join(left, "run_id", "left_semi")
+            .select(*Run.__dataclass_fields__)
+            .collect()
+        )
+        return [Run.of(row) for row in rows]
 
     def newest_writer(self, prompt_version: str) -> Run | None:
         """The newest run whose facts count under this prompt_version: its model and source are what the rows carry."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from lakelabel.canonical import public
 from lakelabel.errors import Problem, SettingsError
 
 
@@ -107,7 +108,9 @@ def _plain(node: yaml.Node, key: str, above: tuple[int, ...], problems: list[Pro
                 problems.append(Problem(below, name, f"make the key text: quote it ({place})"))
             elif name in found:
                 again = value_node.value if isinstance(value_node, yaml.ScalarNode) else "…"
-                problems.append(Problem(below, again, f"give it once: this is the second time ({place})"))
+                problems.append(
+                    Problem(below, public(again, below), f"give it once: this is the second time ({place})")
+                )
             else:
                 found[name] = _plain(value_node, below, above, problems)
         return found
@@ -115,7 +118,7 @@ def _plain(node: yaml.Node, key: str, above: tuple[int, ...], problems: list[Pro
         return [_plain(item, f"{key}[{i}]", above, problems) for i, item in enumerate(node.value)]
     if isinstance(node, yaml.ScalarNode) and node.tag == _TEXT:
         if any("\ud800" <= c <= "\udfff" for c in node.value):
-            problems.append(Problem(here, node.value, f"take out the half of a surrogate pair ({place})"))
+            problems.append(Problem(here, public(node.value, here), f"take out the half of a surrogate pair ({place})"))
         return node.value
     if isinstance(node, yaml.ScalarNode) and node.tag in _SCALARS:
         pattern, convert = _SCALARS[node.tag]
@@ -124,7 +127,7 @@ def _plain(node: yaml.Node, key: str, above: tuple[int, ...], problems: list[Pro
                 return convert(node.value)
             except ValueError:
                 # Python refuses to turn more than some thousand digits into an int.
-                problems.append(Problem(here, node.value, f"give a shorter number ({place})"))
+                problems.append(Problem(here, public(node.value, here), f"give a shorter number ({place})"))
                 return None
     problems.append(Problem(here, node.tag, f"leave the tag out ({place})"))
     return None

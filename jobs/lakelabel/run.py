@@ -9,7 +9,7 @@ from lakelabel.canonical import canonical_json
 from lakelabel.delta import retried
 from lakelabel.errors import Interrupted, RunFailed, SettingsError
 from lakelabel.interrupt import Interrupt
-from lakelabel.job import Job, check_ready_to_retry
+from lakelabel.job import Job, check_ready_to_retry, check_unchanged
 from lakelabel.lease import Lease
 from lakelabel.ledger import Run
 from lakelabel.planning import plan_run
@@ -47,16 +47,18 @@ def classify(
     with Lease.take(spark, job.tables, job.prompt_version, seconds, reporter.say, pause) as lease:
         work = Work(spark, job, lease, reporter, Telemetry(spark), interrupt, slots(spark))
         interrupt.on_stop = lease.on_lost = work.cancel_labels
-        if interrupt.asked:
-            # It came before there was anything to cancel.
-            raise Interrupted("interrupted; start again")
         try:
+            if interrupt.asked:
+                # It came before there was anything to cancel.
+                raise Interrupted("interrupted; start again")
             with work.timed("total"):
                 runs, tallies = zip(*_go_on(work, plan_only), strict=True)
         except RunFailed:
             # With the lease goes what is in flight, and a plan that is cancelled fails in Spark's words.
             lease.check()
             raise
+        finally:
+            interrupt.on_stop = lambda: None
     counted: Tally = tallies[0]
     for another in tallies[1:]:
         counted += another
@@ -66,9 +68,13 @@ def classify(
 def _go_on(work: Work, plan_only: bool) -> Iterator[tuple[Run, Tally]]:
     """Every run that this start works on: an unfinished one first, then a new one unless the first is of the newest source."""
     job, newest = work.job, None
+    # Both were checked before the lease as well, when nothing had been touched; another start may have come in between.
+    check_unchanged(work.spark, job)
     if job.options.retry:
-        # Checked before the lease as well, when nothing had been touched; another start may have begun in between.
         check_ready_to_retry(work.spark, job)
+    for run in work.ledger.left_behind(job.prompt_version):
+        work.ledger.close_shards(run)
+        work.drop_queue(run)
     for other in work.ledger.unfinished_elsewhere(job.task.name, job.prompt_version):
         work.reporter.say(f"run {other} of this task is unfinished; start it with its own settings to end it")
     for run in work.ledger.runs(job.prompt_version):

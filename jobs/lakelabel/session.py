@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import stamina
 
-from lakelabel.errors import RunFailed
+from lakelabel.errors import RunFailed, SettingsError
 from lakelabel.failures import spark_errors
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ _RUNTIME = {
     "spark.sql.unionOutputPartitioning": "false",
 }
 
+_FAIR = "FAIR"
+"""A beat, and the short jobs of a commit, never queue behind a long one; on a cluster as well."""
+
 _LOCAL = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -45,8 +48,6 @@ _LOCAL = {
     "spark.python.factory.idleWorkerMaxPoolSize": "1",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
     "spark.speculation": "false",
-    # A beat, and the short jobs of a commit, never queue behind a long one.
-    "spark.scheduler.mode": "FAIR",
     "spark.ui.showConsoleProgress": "false",
 }
 
@@ -61,12 +62,29 @@ def _not_py4j(record: logging.LogRecord) -> bool:
 
 
 def slots(spark: SparkSession) -> int:
-    """Engines that work at once: one on a local Spark, one an executor on a cluster."""
+    """Engines that work at once: one on a local Spark, one an executor on a cluster, and always one task less than there
+    is room for, so that beats and commits get through. Raises SettingsError where there is room for one task alone."""
     context = spark.sparkContext
     if re.match(r"local(\[|$)", context.master or "local"):
-        return 1
-    # The driver's own block manager is among them.
-    return max(1, int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1)
+        executors = 1
+    else:
+        # The driver's own block manager is among them.
+        executors = int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1
+    return engines(executors, _room(spark))
+
+
+def engines(executors: int, room: int) -> int:
+    """See ``slots``; ``room``: tasks that run at once, 0 while no executor has come yet."""
+    if room == 1:
+        raise SettingsError(
+            "spark.executor.cores", 1, "give executors a core more: an engine would hold the only one there is"
+        )
+    return max(1, min(executors, room - 1))
+
+
+def _room(spark: SparkSession) -> int:
+    context = spark.sparkContext._jsc.sc()
+    return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
 
 
 def open_session() -> SparkSession:
@@ -79,7 +97,7 @@ def open_session() -> SparkSession:
     # for stamina's line about every retry.
     logging.getLogger().addFilter(_not_py4j)
     stamina.instrumentation.set_on_retry_hooks([])
-    builder = SparkSession.builder.appName("lakelabel")
+    builder = SparkSession.builder.appName("lakelabel").config("spark.scheduler.mode", _FAIR)
     if not on_a_cluster():
         from lakelabel.jars import delta_jar_conf
         from lakelabel.java import ensure_java
@@ -97,6 +115,12 @@ def open_session() -> SparkSession:
         for key, value in {**_LOCAL, **threads, **quiet, **delta_jar_conf()}.items():
             builder = builder.config(key, value)
     spark = builder.getOrCreate()
+    mode = spark.sparkContext.getConf().get("spark.scheduler.mode", "FIFO")
+    if mode != _FAIR:
+        # The context was there already, and what schedules its jobs cannot be changed any more.
+        raise SettingsError(
+            "spark.scheduler.mode", mode, f"set {_FAIR} for the cluster: else the lease is lost behind a long stage"
+        )
     for key, value in _RUNTIME.items():
         spark.conf.set(key, value)
     if not on_a_cluster():

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from lakelabel.canonical import masked, sha256_hex
+from lakelabel.canonical import MASK, masked, public, sha256_hex
 from lakelabel.checking import validated
 from lakelabel.errors import SettingsError
 from lakelabel.reading import parse_yaml, read_mapping
@@ -68,17 +68,26 @@ def _override(given: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     steps = key.strip().split(".")
     if not equals or not all(steps):
-        raise SettingsError("--set", override, "write key=value, as in engine.max_model_len=1024")
+        raise SettingsError(
+            "--set", f"{key}{equals}{public(text, key)}", "write key=value, as in engine.max_model_len=1024"
+        )
     # A template is not quoted twice, for the shell and for YAML, only because YAML reads two braces as a mapping.
-    value = text if text.lstrip().startswith("{{") else parse_yaml(text, key, text, within=key)
+    value = text if text.lstrip().startswith("{{") else parse_yaml(text, key, _shown(text, key), within=key)
     section = given
     for i, step in enumerate(steps[:-1]):
         if section.get(step) is None:
             section[step] = {}
         section = section[step]
         if not isinstance(section, dict):
-            raise SettingsError(key, value, f"take it out: {'.'.join(steps[: i + 1])} has no settings below it")
+            raise SettingsError(
+                key, public(value, key), f"take it out: {'.'.join(steps[: i + 1])} has no settings below it"
+            )
     section[steps[-1]] = value
+
+
+def _shown(text: str, key: str) -> object:
+    """What a message may show of YAML that cannot be read; a secret may stand under a key within it."""
+    return MASK if masked(text, text) == MASK else public(text, key)
 
 
 def result_digest(settings: Settings, task: Task, limit: int | None, tier: str = "first") -> str:

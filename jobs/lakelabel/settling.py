@@ -29,6 +29,9 @@ def settle(work: Work, run: Run, done: Sequence[Attempt]) -> list[Shard]:
     seconds = {attempt.attempt: attempt.seconds for attempt in done}
     shards = adopt(work, run, [attempt.shard for attempt in done], seconds)
     written = {attempt.shard.shard_id for attempt in done}
+    closed = [shard.name for shard in shards if shard.state == "closed" and shard.shard_id in written]
+    if closed:
+        raise RunFailed(f"shards {', '.join(closed[:10])} of run {run.run_id} were closed meanwhile; start again")
     short = [shard.name for shard in shards if shard.state == "pending" and shard.shard_id in written]
     if short:
         raise RunFailed(

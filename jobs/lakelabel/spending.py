@@ -20,25 +20,27 @@ class Spending:
     budget: float | None = None
     before: float = 0.0
     clock: Callable[[], float] = time.monotonic
-    _held: float = 0.0
-    _since: float | None = None
     _slots: int = 0
+    _holding: tuple[float, float | None] = (0.0, None)
+    """Slot-seconds of the blocks that have ended, and since when one is under way: one value, for beats read it on a thread
+    of their own."""
     _rates: deque[float] = field(default_factory=lambda: deque(maxlen=_LAST))
 
     @contextmanager
     def holding(self, slots: int) -> Iterator[None]:
         """Slots are held for the length of the block."""
-        self._since, self._slots = self.clock(), slots
+        self._slots = slots
+        self._holding = (self.held, self.clock())
         try:
             yield
         finally:
-            self._held, self._since = self.held, None
+            self._holding = (self.held, None)
 
     @property
     def held(self) -> float:
         """Slot-seconds of this start so far."""
-        since = self._since
-        return self._held + (0.0 if since is None else (self.clock() - since) * self._slots)
+        ended, since = self._holding
+        return ended + (0.0 if since is None else (self.clock() - since) * self._slots)
 
     @property
     def cost(self) -> float | None:

@@ -141,9 +141,12 @@ class Tables:
         """Make the tables that are not there. Raises SettingsError where the root cannot be written."""
         if self.exists(spark):
             return
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
         try:
             retried(lambda: self._create(spark))
-        except Exception as error:
+        except (PySparkException, Py4JJavaError) as error:
             raise SettingsError(
                 "tables.root", self.root, f"tables cannot be made there ({first_line(error)}); give a root to write to"
             ) from error

@@ -52,11 +52,14 @@ class Verdicts:
     _suspects: dict[int, _Suspect] = field(default_factory=dict)
     _loads: dict[str, int] = field(default_factory=dict)
     _probes: int = 0
+    _deaths: int = 0
+    """Since any slot labelled: an executor that is lost may come back under another name, and none is ever seen twice."""
 
     def died(self, shard: Shard, slot: str, code: Code, labelled: Mapping[str, float]) -> Step:
         """A worker died of this shard on this slot; what is to be done with the shard (``wait``: it is a suspect)."""
         self.look(labelled)
         self._in_a_row[slot] = self._in_a_row.get(slot, 0) + 1
+        self._deaths += 1
         if shard.documents > 1 and can_be_split(shard.shard_id):
             return "split"
         suspect = self._suspects.setdefault(shard.shard_id, _Suspect(code, set()))
@@ -85,9 +88,11 @@ class Verdicts:
         }
 
     def wants_probe(self, idle: bool) -> bool:
-        """Whether a slot must be probed: it died several times in a row, or (``idle``) nothing else can clear it."""
+        """Whether a slot must be probed: one died several times in a row, or all of them did, or (``idle``) nothing else can
+        clear it."""
         doubted = {slot for suspect in self._suspects.values() for slot in suspect.slots} if idle else set()
-        return bool(doubted) or any(times >= _IN_A_ROW for times in self._in_a_row.values())
+        in_a_row = any(times >= _IN_A_ROW for times in self._in_a_row.values())
+        return bool(doubted) or in_a_row or self._deaths >= _IN_A_ROW * self.slots
 
     def probed(self, labelled: Mapping[str, float]) -> None:
         """A probe went well, somewhere: Spark gives it to any slot that is free. A slot that many of them did not reach is
@@ -102,6 +107,7 @@ class Verdicts:
     def _proved(self, slot: str) -> None:
         self._in_a_row.pop(slot, None)
         self._loads.pop(slot, None)
+        self._deaths = 0
         for suspect in self._suspects.values():
             suspect.slots.discard(slot)
         if not self._in_a_row:

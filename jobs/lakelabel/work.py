@@ -62,12 +62,14 @@ class Work:
 
     def labels_here(self) -> None:
         """This thread's jobs label: they may be cancelled as a whole, and share executors fairly with commits."""
-        self.spark.sparkContext.addJobTag(self._tag)
-        self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", "lakelabel-label")
+        with suppress(Py4JError, ConnectionError):  # a JVM that is gone is told by the job itself
+            self.spark.sparkContext.addJobTag(self._tag)
+            self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", "lakelabel-label")
 
     def commits_here(self) -> None:
         """This thread's jobs commit: they share executors fairly with those that label, and are never cancelled."""
-        self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", "lakelabel-commit")
+        with suppress(Py4JError, ConnectionError):
+            self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", "lakelabel-commit")
 
     def cancel_labels(self) -> None:
         """Cancel what this start has in flight, but for commits and beats. A worker that is cancelled is killed."""

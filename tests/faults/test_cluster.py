@@ -28,7 +28,7 @@ LAUNCHER = Path(__file__).parents[2] / "jobs" / "classify.py"
 
 
 def submitted(site: Site, *overrides: str) -> Start:
-    """The job by spark-submit on two executors of one core each, with what a cluster's own settings would bring."""
+    """The job by spark-submit on two executors of two cores each, with what a cluster's own settings would bring."""
     ensure_java()
     conf = {
         **_LOCAL,
@@ -36,7 +36,7 @@ def submitted(site: Site, *overrides: str) -> Start:
         "spark.task.maxFailures": "1",
         "spark.python.worker.faulthandler.enabled": "true",
     }
-    words = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local-cluster[2,1,1024]"]
+    words = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local-cluster[2,2,1024]"]
     words += [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
     path = os.pathsep.join(path for path in sys.path if path)
     environment = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": path}

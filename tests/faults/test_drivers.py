@@ -96,6 +96,7 @@ def test_two_drivers_without_a_lease(make: Make) -> None:
 
 # Zombies: drivers stopped past their lease, and continued when others have long gone on.
 
+PLANNING = ("runs.add", "queue.add", "shards.add", "runs.ready")
 LABELLING = ("outcomes.infer", "shards.accept", "labels.insert", "quarantine.insert", "shards.commit")
 FINISHING = ("outcomes.copy", "queue.drop", "runs.finish", "leases.release")
 UPDATING = ("labels.update", "quarantine.update")
@@ -117,6 +118,10 @@ def others_go_on_and_they_wake(site: Site, scenario: str, stopped: list[Start]) 
         assert code in (1, 3) or (code == 0 and was_done), f"exit {code} after {start.points[-3:]}\n{start.stderr}"
         assert "Traceback" not in start.stderr, start.stderr
         assert site.states() == before, start.points[-3:]
+    # One that woke in the middle of a plan went on for a moment; nothing of that stays.
+    assert site.runs(SHORT).report["documents"]["pending"] == 0
+    assert site.rows("queue", "run_id") == []
+    assert not any(row["state"] == "pending" for row in site.rows("shards", "state"))
     holds(site, scenario, len(stopped), at)
 
 
@@ -128,6 +133,14 @@ def stopped_before(site: Site, commits: tuple[str, ...]) -> list[Start]:
         until(start.is_stopped, f"stopped before {commit}", 10)
         starts.append(start)
     return starts
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_a_driver_that_wakes_in_the_middle_of_a_plan(make: Make) -> None:
+    """What it planned is closed by whoever took over from it, and what it still writes is cleared away."""
+    site = make(corpus(240), planned=False)
+    others_go_on_and_they_wake(site, "stopped past the lease, planning", stopped_before(site, PLANNING))
 
 
 @pytest.mark.slow
@@ -159,4 +172,6 @@ def test_a_driver_that_stands_still_inside_a_merge(make: Make) -> None:
         start = site.start(SHORT).reaches("before labels.insert")
         time.sleep(milliseconds / 1000)
         stopped.append(start.signal(signal.SIGSTOP, group=True))
+    inside = [start for start in stopped if "after labels.insert" not in start.points]
+    assert inside, "every MERGE had ended before its driver was stopped"
     others_go_on_and_they_wake(site, "stopped past the lease inside a MERGE", stopped)

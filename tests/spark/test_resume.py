@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 
+from lakelabel import working
 from lakelabel.commit import Committer
-from lakelabel.errors import Fenced, LeaseHeld
+from lakelabel.errors import Fenced, LeaseHeld, RunFailed
 from lakelabel.host import Here
 from lakelabel.lease import Lease
 from lakelabel.ledger import Ledger
 from lakelabel.merge import Facts
 from lakelabel.tables import values_sql
 from lakelabel_udfs.engines.fake import fake_label
+from lakelabel_udfs.lineage import status
 from lakelabel_udfs.schema import LEASES
 from tests.road import TASK, Road
 from tests.spark.rebuilt import assert_states_follow_from_facts
@@ -89,6 +91,54 @@ def test_a_run_with_other_settings_is_closed_and_what_it_accepted_is_kept(
     assert_states_follow_from_facts(road)
 
 
+@pytest.mark.parametrize("is_allowed", [False, True], ids=["not asked for", "allowed"])
+def test_what_another_model_had_labelled_is_adopted_only_where_that_is_allowed(
+    road: Road, monkeypatch: pytest.MonkeyPatch, is_allowed: bool
+) -> None:
+    """What a broken-off run of another model had appended, and nobody accepted, is no label of this prompt_version yet."""
+    road.write(ROWS)
+    with crashing(monkeypatch, Ledger, "accept", before=True):
+        road.run("engine.revision=first")
+    report = road.run("engine.revision=second", allow_model_change=is_allowed)
+    revisions = {row["model_revision"] for row in road.sql("SELECT DISTINCT model_revision FROM {labels}")}
+    assert revisions == {"first" if is_allowed else "second"}
+    assert report["documents"]["inferred"] == (0 if is_allowed else 12)
+    assert set(road.labels()) == {key for key, text in ROWS if text}
+    assert_states_follow_from_facts(road)
+
+
+def test_rows_that_somebody_took_away_before_a_run_was_finished_are_planned_anew(
+    road: Road, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run that had settled them says so and is closed; the next start brings them back without an inference."""
+    road.write(ROWS)
+    with crashing(monkeypatch, working, "_verified", before=True):
+        road.run()
+    road.sql("DELETE FROM {labels} WHERE doc_id IN ('d1', 'd2')")
+    with pytest.raises(
+        RunFailed, match=r"settled 14 documents, and labels and quarantine hold 12 of them: another writer"
+    ):
+        road.run()
+    assert road.run()["documents"]["pending"] == 2
+    assert road.labels() == {key: fake_label(text, LABELS) for key, text in ROWS if text}
+    assert road.inferred() == 12
+    assert_states_follow_from_facts(road)
+
+
+def test_what_a_planner_wrote_after_its_run_was_closed_is_cleared_away(
+    road: Road, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that woke in the middle of a plan leaves pending shards, and texts in the queue, for nobody."""
+    road.write(ROWS)
+    with crashing(monkeypatch, Ledger, "move_run", before=True):
+        road.run()
+    road.sql("UPDATE {runs} SET state = 'closed'")
+    assert road.run()["documents"]["inferred"] == 12
+    assert road.sql("SELECT * FROM {queue}") == []
+    assert {row["state"] for row in road.sql("SELECT DISTINCT state FROM {shards}")} == {"closed", "committed"}
+    assert_states_follow_from_facts(road)
+
+
 def test_a_plan_that_broke_off_counts_for_nothing(road: Road, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rules of a plan that never became ready are no facts: a source that was mended since keeps its label."""
     road.write([("a", "one"), ("b", "two")])
@@ -155,10 +205,11 @@ def test_one_driver_owns_a_prompt_version(road: Road) -> None:
     ended here, or whose last beat is minutes past, is taken over, and is given back at the end."""
     road.write(ROWS)
     version = road.run()["prompt_version"]
-    here = Here.read()
-    alive = {"host": here.host, "boot_id": here.boot_id, "pid": here.pid, "pid_started": here.pid_started}
+    here, parent = Here.read(), os.getppid()
+    started = int((status(parent) or [])[19])
+    alive = {"host": here.host, "boot_id": here.boot_id, "pid": parent, "pid_started": started}
     lease_row(road, version, 2, alive, age=10)
-    with pytest.raises(LeaseHeld, match=rf"pid {here.pid} on {here.host}") as held:
+    with pytest.raises(LeaseHeld, match=rf"pid {parent} on {here.host}") as held:
         road.run()
     assert held.value.exit_code == 3
 

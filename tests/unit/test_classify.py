@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
@@ -206,6 +207,18 @@ def test_a_dead_engine_fails_the_task_and_is_never_used_again(loads: Path, monke
     assert len(sums.terms) == 1
     assert len(labelled([frame(["a"])])) == 1
     assert len(loads.read_text().splitlines()) == 2
+
+
+def test_a_dead_engine_that_hangs_as_it_is_closed_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker ends with its task, and so does whatever is left of the engine."""
+    goes_on = threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(classify, "_CLOSING_SECONDS", 0.05)
+        patch.setattr(fake.LoadedFake, "close", lambda _: goes_on.wait(30))
+        patch.setattr(fake.FakeEngine, "step", lambda _: 1 / 0)
+        with pytest.raises(EngineDied, match="ZeroDivisionError"):
+            list(classify_batches(SPEC, PROMPT)(iter([frame(["a"])])))
+    goes_on.set()
 
 
 def test_a_foreign_error_is_told_without_its_words(monkeypatch: pytest.MonkeyPatch) -> None:

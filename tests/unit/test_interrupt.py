@@ -30,7 +30,7 @@ def ended(program: str) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_asks_and_breaks_nothing(number: signal.Signals) -> None:
-    """What is under way goes on; on_stop is called once, on a thread of its own, when the wish can already be seen."""
+    """What is under way goes on; on_stop is called on a thread of its own, when the wish can already be seen."""
     program = (
         "print(interrupt.asked)\n"
         f"os.kill(os.getpid(), {int(number)})\n"
@@ -38,6 +38,19 @@ def test_the_first_signal_asks_and_breaks_nothing(number: signal.Signals) -> Non
         "print(interrupt.asked, interrupt.wait(0))\n"
     )
     assert ended(program) == (0, "False\nstop lakelabel-stop True\nTrue True\n", "")
+
+
+def test_the_wish_is_repeated() -> None:
+    """Where on_stop cancels what is under way, something else may begin just afterwards."""
+    program = (
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "for _ in range(2):\n"
+        "    told.wait(10)\n"
+        "    told.clear()\n"
+        "interrupt.on_stop = lambda: None\n"
+        "print('end')\n"
+    )
+    assert ended(program) == (0, 2 * "stop lakelabel-stop True\n" + "end\n", "")
 
 
 def test_a_sleep_ends_with_the_first_signal() -> None:

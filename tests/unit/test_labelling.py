@@ -461,6 +461,27 @@ def test_a_budget_ends_the_run_before_it_is_passed() -> None:
     assert spending.cost is not None and spending.cost <= 5.5
 
 
+def test_a_budget_begins_on_no_more_slots_than_it_can_pay_for() -> None:
+    """Each shard that is begun is paid for to its end, so the budget is asked before each."""
+    cluster, clock = Cluster(planned(8, 10), "abcd"), Clock()
+    spending = Spending(price=3600.0, budget=1000.0, clock=clock)
+    spending.took(100, 300.0)
+    lock, running, most = threading.Lock(), [0], [0]
+
+    def during(_nth: int) -> None:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        time.sleep(0.1)
+        with lock:
+            running[0] -= 1
+
+    cluster.during = during
+    label(cluster, spending)
+    assert most == [3]
+    assert cluster.ledger.states().total() == 80
+
+
 def test_a_shard_that_takes_longer_than_expected_is_cancelled_at_the_budget() -> None:
     """Better to lose it than to pay more than was allowed."""
     cluster, clock = Cluster(planned(10, 10)), Clock()

@@ -461,6 +461,25 @@ def test_credentials_in_an_address_are_refused_and_not_repeated(tmp_path: Path, 
     assert "hunter2" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "override",
+    [
+        'engine.extra.hf_token="hf_secret',
+        "engine.extra={hf_token: hf_secret",
+        "engine.extra={hf_token: 1, hf_token: hf_secret}",
+        'engine.extra.hf_token="hf_secret\\ud800"',
+        "engine.extra.hf_token=!x hf_secret",
+        "engine.window.hf_token=hf_secret",
+        "engine..hf_token=hf_secret",
+    ],
+)
+def test_a_secret_in_an_argument_that_is_wrong_is_not_printed(tmp_path: Path, override: str) -> None:
+    """Whatever is wrong with it, or beside it."""
+    with pytest.raises(SettingsError) as refused:
+        loaded(tmp_path, override, content=with_value("engine.window", 4))
+    assert "hf_secret" not in str(refused.value)
+
+
 def test_a_misplaced_secret_is_not_printed(tmp_path: Path) -> None:
     """A token under an unknown key is an error whose message does not hold the token."""
     (problem,) = complaint(tmp_path, with_value("engine.hf_token", "hf_abc"))

@@ -53,6 +53,18 @@ def test_several_documents_are_split_at_their_first_death() -> None:
     assert verdicts.died(replace(last, tries=1), "a", "crashed", {}) == "wait"
 
 
+def test_slots_that_die_under_a_new_name_each_time_are_probed_all_the_same() -> None:
+    """An executor whose container is killed comes back as another one, and none dies three times in a row."""
+    verdicts = Verdicts(slots=2)
+    for nth in range(5):
+        assert verdicts.died(MANY, f"e{nth}", "crashed", {}) == "split"
+    assert not verdicts.wants_probe(idle=False)
+    verdicts.died(MANY, "e5", "crashed", {})
+    assert verdicts.wants_probe(idle=False)
+    verdicts.probed({"e6": 1.0})
+    assert not verdicts.wants_probe(idle=False)
+
+
 def test_a_document_is_condemned_after_two_deaths_once_its_slot_has_labelled_since() -> None:
     """Its code is that of the last death; what the slot had labelled before proves nothing."""
     verdicts = Verdicts()

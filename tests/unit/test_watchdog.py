@@ -137,8 +137,8 @@ def test_nothing_is_left_armed_after_the_block() -> None:
     assert (code, stderr) == (0, "")
 
 
-def test_a_process_that_was_stopped_in_a_step_is_not_taken_for_a_hang() -> None:
-    """The seconds that it slept through are no stall of the engine's."""
+def test_a_process_that_was_stopped_for_a_while_is_not_taken_for_a_hang() -> None:
+    """The seconds that it slept through, within the time that a step may take, are no stall of the engine's."""
     program = "print('on', flush=True)\nwith watched(4.0) as steps, steps:\n    time.sleep(5.5)\n"
     process = subprocess.Popen([sys.executable, "-c", _BEGIN + program], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

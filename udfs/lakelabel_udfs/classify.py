@@ -7,6 +7,7 @@ module is imported in the worker: a function that travels by value would bring a
 
 from __future__ import annotations
 
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 _ROWS_PER_BATCH = 1000
 """Rows of an output batch: large enough that Arrow's cost per batch does not show, small enough to leave soon."""
+
+_CLOSING_SECONDS = 30.0
+"""How long a dead engine is given to let go of its device."""
 
 _DTYPES = {
     "doc_id": "object",
@@ -162,14 +166,26 @@ def label_batches(
     except BadSettings:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a tokenizer or an engine raises, it is raised anew
-        with suppress(Exception):  # whatever closing a dead engine raises, its death is what the task must tell
-            _loaded.close()
+        _close_in_time()
         # Spark prints causes too; those of a load are no document's, and somebody must mend it.
         raise _told(error) from (error.__cause__ if isinstance(error, EngineLoadFailed) else None)
     finally:
         sums["task_seconds"] = time.monotonic() - started
         if telemetry is not None:
             telemetry.add({**sums, sum_name(): sums["documents"]})
+
+
+def _close_in_time() -> None:
+    """Close the engine before the task fails, so that the next worker finds its device free; but a dead one may never be
+    done with closing, and what is left of it ends with this worker."""
+
+    def close() -> None:
+        with suppress(Exception):  # the engine's death is what the task must tell
+            _loaded.close()
+
+    closing_thread = threading.Thread(target=close, name="lakelabel-close", daemon=True)
+    closing_thread.start()
+    closing_thread.join(_CLOSING_SECONDS)
 
 
 def _told(error: Exception) -> EngineDied:

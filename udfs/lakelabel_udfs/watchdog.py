@@ -67,7 +67,9 @@ def watched(stall_seconds: float) -> Iterator[Steps]:
     all threads on stderr. Nothing but steps is watched: a load may take minutes.
 
     A step that holds the GIL stops the watching thread too, so a timer of faulthandler's, which needs no GIL, stands
-    behind it; it takes the place of any other such timer (``spark.python.worker.tracebackDumpIntervalSeconds``).
+    behind it; it takes the place of any other such timer (``spark.python.worker.tracebackDumpIntervalSeconds``). It goes by
+    the clock: a process that stands still (SIGSTOP, a frozen container) for longer than ``stall_seconds`` may be ended as it
+    wakes.
     """
     steps, done = Steps(), threading.Event()
     tick = min(1.0, stall_seconds / 4)
@@ -82,7 +84,7 @@ def watched(stall_seconds: float) -> Iterator[Steps]:
         while not done.wait(tick):
             arm()
             since = steps.since
-            # Ticks are counted, not the clock's seconds: those that a stopped process slept through are no stall.
+            # Ticks are counted, not the clock's seconds: those that a process slept through, for a while, are no stall.
             ticks = ticks + 1 if since is not None and since == seen else 0
             seen = since
             if ticks * tick > stall_seconds:

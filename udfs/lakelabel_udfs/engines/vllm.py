@@ -181,7 +181,8 @@ class VllmEngine:
             try:
                 outputs = self._engine.step()
             except Exception as error:  # whatever is raised in the core leaves it in an unknown state
-                raise EngineDied(f"vLLM failed in a step: {type(error).__name__}: {error}") from error
+                # Its text may quote the prompt, so only its name is kept.
+                raise EngineDied(f"vLLM failed in a step: {type(error).__name__}") from error
             for output in outputs:
                 if output.finished:
                     self._take(output)

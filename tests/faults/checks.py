@@ -35,7 +35,7 @@ class Result:
 
 
 RESULTS: list[Result] = []
-INVARIANTS = {*(one.name for one in STATES + LEDGER), COMPLETE.name}
+INVARIANTS = {*(invariant.name for invariant, _ in STATES + LEDGER), COMPLETE.name}
 KILLED_AT: set[str] = set()
 """Points at which a scenario has killed a start."""
 

@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from lakelabel.jars import delta_jar_conf
 from lakelabel.java import ensure_java
 from lakelabel.session import _LOCAL
+from tests.conftest import QUICK_TO_START
 from tests.faults.checks import holds
 from tests.faults.documents import corpus
 from tests.faults.harness import Site, Start, until
@@ -34,6 +35,7 @@ def submitted(site: Site, *overrides: str) -> Start:
         **_LOCAL,
         **delta_jar_conf(),
         "spark.task.maxFailures": "1",
+        "spark.executor.extraJavaOptions": QUICK_TO_START,
         "spark.python.worker.faulthandler.enabled": "true",
     }
     words = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local-cluster[2,2,1024]"]

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from lakelabel.session import open_session
 from tests.road import Road
 
-QUICK_TO_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_TO_START = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 
 
 @pytest.fixture(scope="session")

@@ -123,7 +123,7 @@ def test_killed_while_a_shard_is_split(make: Make) -> None:
     """A document that kills its worker is found by splitting its shard, also when the driver dies on the way."""
     documents, ends = poisoned(240, "kill")
     site = make(documents, settings=fatal(), without=ends)
-    points = both("shards.fail", "shards.split", "outcomes.condemn")
+    points = both("shards.split", "shards.fail", "outcomes.condemn")
     at = killed_at(site, points)
     site.runs()
     holds(site, "killed splitting a poisoned shard", len(points), at, ends)

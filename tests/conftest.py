@@ -11,20 +11,15 @@ from pyspark.sql import SparkSession
 from lakelabel.session import open_session
 from tests.road import Road
 
-QUICK_TO_START = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-
 
 @pytest.fixture(scope="session")
 def spark(inferences_of_the_session: Path) -> Iterator[SparkSession]:
-    # Tests run many small queries once each: compiling Java for them takes longer than interpreting them, and compiling
-    # bytecode well takes the processors from all the rest. JVMs that tests start in processes of their own inherit it.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_SUBMIT_OPTS", QUICK_TO_START)
-        session = open_session()
-        session.conf.set("spark.sql.codegen.wholeStage", "false")
-        session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-        yield session
-        session.stop()
+    session = open_session()
+    # Tests run many small queries once each: compiling Java for them takes longer than interpreting them.
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    yield session
+    session.stop()
 
 
 @pytest.fixture

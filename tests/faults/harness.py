@@ -34,6 +34,9 @@ from tests.faults.documents import MAX_MODEL_LEN, TASK, digest, verdict
 # Many small queries, each run once or twice: compiling Java for them takes longer than interpreting them.
 _INTERPRETED = "spark.sql.codegen.wholeStage false\nspark.sql.codegen.factoryMode NO_CODEGEN\n"
 
+# To compile bytecode well pays only in a JVM that lives for longer.
+QUICK_TO_START = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+
 _PR_SET_PDEATHSIG = 1
 
 _SECONDS = 400.0
@@ -235,6 +238,7 @@ class Site:
         ours = {
             INFERENCES: str(self.folder / "inferences"),
             LOADS: str(self.folder / "loads"),
+            "SPARK_SUBMIT_OPTS": QUICK_TO_START,
             "SPARK_CONF_DIR": str(self.folder / "spark"),
             "SPARK_LOCAL_DIRS": str(self.folder / "scratch"),
         }

@@ -16,10 +16,9 @@ from deltalake import DeltaTable
 from lakelabel.jars import delta_jar_conf
 from lakelabel.java import ensure_java
 from lakelabel.session import _LOCAL
-from tests.conftest import QUICK_TO_START
 from tests.faults.checks import holds
 from tests.faults.documents import corpus
-from tests.faults.harness import Site, Start, until
+from tests.faults.harness import QUICK_TO_START, Site, Start, until
 
 Make = Callable[..., Site]
 

@@ -96,7 +96,8 @@ def test_what_another_model_had_labelled_is_adopted_only_where_that_is_allowed(
     road: Road, monkeypatch: pytest.MonkeyPatch, is_allowed: bool
 ) -> None:
     """What a broken-off run of another model had appended, and nobody accepted, is no label of this prompt_version yet."""
-    road.write(ROWS)
+    texts = ROWS[:12]
+    road.write(texts)
     road.settings["engine"]["revision"] = "first"
     with crashing(monkeypatch, Ledger, "accept", before=True):
         road.run()
@@ -105,7 +106,7 @@ def test_what_another_model_had_labelled_is_adopted_only_where_that_is_allowed(
     revisions = {row["model_revision"] for row in road.sql("SELECT DISTINCT model_revision FROM {labels}")}
     assert revisions == {"first" if is_allowed else "second"}
     assert report["documents"]["inferred"] == (0 if is_allowed else 12)
-    assert set(road.labels()) == {key for key, text in ROWS if text}
+    assert set(road.labels()) == {key for key, _ in texts}
 
 
 def test_rows_that_somebody_took_away_before_a_run_was_finished_are_planned_anew(

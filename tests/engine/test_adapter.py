@@ -112,14 +112,17 @@ def test_a_refused_second_request_takes_the_first_back(vllm_engine: Scripted, to
 
 
 def test_an_error_in_a_step_is_the_engines_death(vllm_engine: Scripted, tokenizer: Any) -> None:
-    """Whatever its type: the core's state is unknown afterwards."""
+    """Whatever its type: the core's state is unknown afterwards. A device's words are told; others may quote a prompt."""
+    device = "CUDA error: an illegal memory access was encountered"
+    for words, told in ((device, f": {device}"), ("bad request: document 0", "")):
 
-    def fail() -> list[Any]:
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        def fail(words: str = words) -> list[Any]:
+            raise RuntimeError(words)
 
-    vllm_engine.step = fail  # type: ignore[method-assign]
-    with pytest.raises(EngineDied, match="RuntimeError: CUDA error"):
-        outcomes(adapter(vllm_engine, tokenizer))
+        vllm_engine.step = fail  # type: ignore[method-assign]
+        with pytest.raises(EngineDied) as died:
+            outcomes(adapter(vllm_engine, tokenizer))
+        assert str(died.value) == f"vLLM failed in a step: RuntimeError{told}"
 
 
 def test_lost_and_unknown_requests_are_the_engines_death(vllm_engine: Scripted, tokenizer: Any) -> None:

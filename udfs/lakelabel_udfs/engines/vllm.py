@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -18,6 +19,8 @@ from lakelabel_udfs.outcome import Failure, Outcome
 from lakelabel_udfs.prompt import Prompt, load_tokenizer
 from lakelabel_udfs.scoring import Query, Walk
 from lakelabel_udfs.specs import EngineSpec, PromptSpec
+
+_DEVICE_ERROR = re.compile(r"(?:CUDA|HIP|NCCL|cuBLAS|CUBLAS|cuDNN|CUDNN) ")
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,12 @@ class LoadedVllm:
         del self._llm
         gc.collect()
         cleanup_dist_env_and_memory()
+
+
+def _of_a_device(error: Exception) -> str:
+    """What a device's error says, which somebody must mend; any other text may quote a prompt."""
+    first = str(error).partition("\n")[0][:200]
+    return f": {first}" if _DEVICE_ERROR.match(first) else ""
 
 
 def _cache_tokens(cache: Any) -> int:
@@ -181,8 +190,7 @@ class VllmEngine:
             try:
                 outputs = self._engine.step()
             except Exception as error:  # whatever is raised in the core leaves it in an unknown state
-                # Its text may quote the prompt, so only its name is kept.
-                raise EngineDied(f"vLLM failed in a step: {type(error).__name__}") from error
+                raise EngineDied(f"vLLM failed in a step: {type(error).__name__}{_of_a_device(error)}") from error
             for output in outputs:
                 if output.finished:
                     self._take(output)

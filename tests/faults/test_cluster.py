@@ -41,7 +41,7 @@ def submitted(site: Site, *overrides: str) -> Start:
     words += [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
     path = os.pathsep.join(path for path in sys.path if path)
     environment = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": path}
-    return site.started([*words, str(LAUNCHER), *site.arguments(*overrides)], environment)
+    return site.started([*words, str(LAUNCHER), *site.arguments(*overrides)], environment, logs=True)
 
 
 def executors(start: Start) -> list[int]:

@@ -74,9 +74,12 @@ def test_an_executor_that_is_killed(make: Make) -> None:
 def test_a_task_killed_after_its_files_are_written(make: Make) -> None:
     """Files of a task that died before the job's commit are in no version of the table: its shard is labelled once more,
     and no row is doubled."""
-    site = make(corpus(240))
+    site = make(corpus(1200), pace=20)
     start = submitted(site).reaches("before outcomes.infer", 6)
-    # The driver stands still, so that the task's file is whole and the driver has not heard of it.
+    # An engine's step has ended, and others of its shard follow: the driver stands still from here on, so that the task's
+    # file is whole and the driver has not heard of it.
+    inferred = len(site.inferred)
+    until(lambda: len(site.inferred) > inferred, "a step of an engine")
     start.signal(signal.SIGSTOP, group=True)
     until(lambda: bool(unlogged(site)), "a file of a task that is not committed")
     for pid in executors(start):

@@ -18,6 +18,10 @@ _OURS = re.compile(
 # Bounded, and of no characters that could break a line: the text around them may quote whatever a document pretends.
 _RAISED = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w{0,60}(?:Error|Exception|Died|Exit))\b", re.MULTILINE)
 _FRAME = re.compile(r'^ *File "[^"\n]*/([\w.-]{1,60})", line (\d{1,9}), in (\w{1,60})', re.MULTILINE)
+_SYSTEM = re.compile(
+    r"\bjava\.io\.IOException: (No space left on device|Disk quota exceeded|Read-only file system|Input/output error)$",
+    re.MULTILINE,
+)
 _LOST = re.compile(r"\(TID \d+\) \((\S+) executor ([^)\s]+)\)")
 _SLOT = re.compile(r" \[(\S+) executor ([^\]]+?)(?: gpu [\d,]+)?\]$", re.MULTILINE)
 """How a worker signs what it raises itself, and what it leaves in writing for its death: around a failed write Spark does
@@ -90,6 +94,9 @@ def _reason(text: str, condition: str | None = None) -> str:
     ours = _OURS.findall(text)
     if ours:
         return escaped(_SLOT.sub("", ours[-1]))[:500]
+    system = _SYSTEM.findall(text)
+    if system:
+        return str(system[-1])
     # A foreign exception's message may quote its input; its type and the place do not.
     raised, frames = _RAISED.findall(text), _FRAME.findall(text)
     what = raised[-1] if raised else "the job"

@@ -259,10 +259,11 @@ def test_a_load_that_fails_is_told_from_a_document_that_kills(monkeypatch: pytes
 
 
 def test_documents_are_counted_for_the_slot_that_labelled_them() -> None:
-    """Under the slot's name, so that the driver knows which have ever labelled one."""
+    """Under the slot's name, so that the driver knows which have ever labelled one; what never reached the engine, for it is
+    blank or too long, says nothing of it."""
     sums = Sums()
-    labelled([frame(["a", "b", " "])], telemetry=sums)
-    assert [term[f"slot {slot()}"] for term in sums.terms] == [3]
+    labelled([frame(["a", "b", " ", "x" * 401])], telemetry=sums)
+    assert [(term["documents"], term[f"slot {slot()}"]) for term in sums.terms] == [(4, 2)]
 
 
 def test_a_step_that_hangs_ends_the_worker() -> None:

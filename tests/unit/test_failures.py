@@ -26,6 +26,17 @@ def test_a_foreign_exception_gives_its_type_and_place_and_not_its_message() -> N
     assert told == "ValueError at window.py:40 in label_stream"
 
 
+def test_what_the_system_refused_is_said() -> None:
+    """A full disk is no mystery, wherever in the causes it stands."""
+    trace = (
+        "An error occurred while calling o1.save.\n: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed\n"
+        "\tat org.apache.spark.Executor.run(Executor.scala:1)\n"
+        "Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device\n"
+        "\tat java.base/java.io.FileOutputStream.write(FileOutputStream.java:1)\n"
+    )
+    assert _reason(trace) == "No space left on device"
+
+
 @pytest.mark.parametrize(
     "value",
     [

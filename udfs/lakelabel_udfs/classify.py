@@ -66,8 +66,9 @@ _SUMS = (
 
 class Telemetry(Protocol):
     """Takes sums once a task, as a Spark accumulator does: ``loads``, ``load_seconds``, ``engine_seconds`` (inside
-    ``step``), ``task_seconds``, ``documents``, ``prompt_tokens``, ``uncached_tokens``, and ``slot HOST executor ID``, the
-    documents once more under the name of where they were labelled. Telemetry only: a task that Spark runs twice counts twice."""
+    ``step``), ``task_seconds``, ``documents``, ``prompt_tokens``, ``uncached_tokens``, and as ``slot HOST executor ID`` the
+    documents that the engine there has answered: one that is blank or too long never reaches it, and proves no slot well.
+    Telemetry only: a task that Spark runs twice counts twice."""
 
     def add(self, term: dict[str, float]) -> None:
         """Add one task's sums."""
@@ -146,6 +147,7 @@ def label_batches(
     """Label the rows of ``batches``; see ``classify_batches``."""
     started = time.monotonic()
     sums = dict.fromkeys(_SUMS, 0.0)
+    answered = 0
     try:
         rows = _rows(batches)
         first = next(rows, None)
@@ -159,6 +161,7 @@ def label_batches(
             ):
                 while labelled := list(islice(outcomes, _ROWS_PER_BATCH)):
                     sums["documents"] += len(labelled)
+                    answered += sum(told.completion_tokens > 0 for _, told in labelled)
                     sums["prompt_tokens"] += sum(told.prompt_tokens for _, told in labelled)
                     sums["uncached_tokens"] += sum(told.prompt_tokens - told.cached_tokens for _, told in labelled)
                     sums["engine_seconds"] = steps.seconds
@@ -172,7 +175,7 @@ def label_batches(
     finally:
         sums["task_seconds"] = time.monotonic() - started
         if telemetry is not None:
-            telemetry.add({**sums, sum_name(): sums["documents"]})
+            telemetry.add({**sums, sum_name(): float(answered)})
 
 
 def _close_in_time() -> None:

@@ -17,7 +17,7 @@ endif
 help:
 	@echo 'make demo      label about a hundred bundled documents with a small model; options: make demo ARGS=…'
 	@echo 'make test      check, then the unit, Spark, engine, package and the quickest fault tests'
-	@echo 'make test-all  the same, with the slow tests: about an hour, most of it the fault suite, which ends in a table'
+	@echo 'make test-all  the same, with the slow tests: about three hours on two cores, most of them the fault suite, which ends in a table'
 	@echo 'make check     format, lint, types and the direction of imports'
 	@echo 'make setup     prepare the environment, Java, the Delta jars and the model; the others do it by themselves'
 	@echo 'make lock      resolve requirements.in anew; to move to newest versions: make lock ARGS=--upgrade'
